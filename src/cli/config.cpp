@@ -74,6 +74,8 @@ Json document_of(const Starter& starter, const MemoryFootprint& memory, const Co
                 {"layer_classes_are_noted", starter.classes_are_noted},
                 {"inputs", std::move(inputs)},
                 {"loss", starter.is_own_loss ? "model" : "cross_entropy"},
+                {"is_sharded", starter.is_sharded()},
+                {"has_adapter", starter.has_adapter},
                 {"num_processes", starter.options.processes},
                 {"rank_bytes", memory.total_bytes}};
   document["path"] = options.output ? Json(*options.output) : Json();
@@ -95,6 +97,7 @@ ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   require_visible(wanted.data.value_or(""));
   require_visible(options.output.value_or(""));
   const int gpus = wanted.use_cpu ? 0 : launch::visible_gpus(environment_variable);
+  wanted.sees_gpus = gpus > 0;
   wanted.processes = options.processes > 0 ? options.processes : std::max(gpus, 1);
   // Two configurations for one model are two runs.
   wanted.name = std::filesystem::path(options.output.value_or(wanted.model)).stem();

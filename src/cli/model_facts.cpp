@@ -32,7 +32,7 @@ std::vector<ModelInput> inputs_of(const ArchiveModel& archive, const ModelNotes&
 
 std::vector<ModelLayers> layers_of(const ModelStructure& model, const ModelNotes& notes) {
   std::vector<std::string> classes = notes.layer_classes;
-  if (classes.empty()) classes = guess_layer_classes(model);
+  if (!notes.names_layers) classes = guess_layer_classes(model);
   std::vector<ModelLayers> layers;
   for (std::string& name : classes) {
     const auto modules = std::count_if(model.modules.begin(), model.modules.end(),

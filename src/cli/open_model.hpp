@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
+#include "import/program_signature.hpp"
 #include "structure/archive_model.hpp"
 
 namespace accel::cli {
@@ -9,7 +11,8 @@ namespace accel::cli {
 /// A model file that is only looked at.
 struct OpenedModel {
   ArchiveModel archive;
-  bool has_values = true;  ///< The file has the values of all parameters.
+  bool has_values = true;                     ///< The file has the values of all parameters.
+  std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
 };
 
 /// Opens a TorchScript file or one of torch.export, which is imported in memory, without tensor data. Throws

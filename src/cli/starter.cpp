@@ -33,8 +33,27 @@ void choose_classes(const ModelStructure& model, const ModelNotes& notes, Starte
   for (const std::string& name : notes.layer_classes) {
     if (there.contains(name)) starter.layer_classes.push_back(name);
   }
-  starter.classes_are_noted = !starter.layer_classes.empty();
+  starter.classes_are_noted =
+      !starter.layer_classes.empty() || (notes.names_layers && notes.layer_classes.empty());
   if (!starter.classes_are_noted) starter.layer_classes = guess_layer_classes(model);
+}
+
+/// PEFT puts the parameters of an adapter into a module or a dict whose member "default" they are:
+/// `q.lora_A.default.weight`, `k.ia3_l.default`. The name before it says the kind.
+std::string part_of_adapter_name(const std::string& fqn) {
+  const std::size_t end = fqn.find(".default");
+  if (end == std::string::npos) return fqn;
+  const std::size_t dot = fqn.rfind('.', end - 1);
+  const std::string part = fqn.substr(dot + 1, end - dot - 1);
+  return part.starts_with("lora_") ? "lora_" : part;
+}
+
+std::vector<std::string> adapter_names_of(const ModelStructure& model) {
+  std::set<std::string> parts;
+  for (const ParameterInfo& parameter : model.parameters) {
+    if (parameter.requires_grad) parts.insert(part_of_adapter_name(parameter.fqns.front()));
+  }
+  return {parts.begin(), parts.end()};
 }
 
 bool is_name_of_labels(std::string_view name) {
@@ -55,8 +74,16 @@ const DataFormat* format_of(const std::string& path) {
   return found == kDataFormats.end() ? &kDataFormats.front() : found;
 }
 
+/// Whether the program says that its input `i` is not of integers, so that it takes no tokens.
+bool takes_floats(const OpenedModel& model, std::size_t i) {
+  if (!model.signature || i >= model.signature->inputs.size()) return false;
+  const auto& dtype = model.signature->inputs[i].dtype;
+  return dtype == ckpt::DType::kFloat16 || dtype == ckpt::DType::kBFloat16 ||
+         dtype == ckpt::DType::kFloat32 || dtype == ckpt::DType::kFloat64;
+}
+
 /// Gives each argument a field of a batch: labels by their name, and the tokens to the first other argument,
-/// unless its name says that it takes something else or the data have a name for each.
+/// unless its name or its dtype says that it takes something else or the data have a name for each.
 void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& starter) {
   std::vector<std::string> names = notes.inputs;
   if (names.empty()) {
@@ -66,10 +93,12 @@ void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& s
   const bool has_ids = std::find(names.begin(), names.end(), "input_ids") != names.end();
   const bool has_names = starter.options.data && format_of(*starter.options.data)->has_own_fields;
   bool is_first = true;
-  for (std::string& name : names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::string& name = names[i];
     std::string field = is_name_of_labels(name) ? "labels" : name;
     if (field != "labels") {
-      if (is_first && !has_ids && !has_names && !is_known_input(name)) field = "input_ids";
+      const bool may_be_tokens = !is_known_input(name) && !takes_floats(model, i);
+      if (is_first && !has_ids && !has_names && may_be_tokens) field = "input_ids";
       is_first = false;
     }
     starter.inputs.push_back({std::move(name), std::move(field)});
@@ -123,12 +152,14 @@ Starter starter_of(const OpenedModel& model, const StarterOptions& options) {
   if (!structure.modules.empty()) starter.class_name = structure.modules.front().class_name;
   starter.has_values = model.has_values;
   starter.is_exported = notes.is_exported;
-  if (notes.dtype != "float32") starter.dtype = notes.dtype;
+  starter.dtype = notes.dtype;
+  starter.has_adapter = !notes.adapter_config.empty();
   count_parameters(structure, starter);
   choose_classes(structure, notes, starter);
   choose_inputs(model, notes, starter);
   choose_loss(notes, starter);
   choose_data(structure, starter);
+  if (starter.has_adapter) starter.adapter_names = adapter_names_of(structure);
   return starter;
 }
 

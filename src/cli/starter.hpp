@@ -18,7 +18,12 @@ struct StarterOptions {
   std::optional<std::string> data;  ///< The training data; if absent, the configuration has a placeholder.
   int processes = 1;
   bool use_cpu = false;
+  bool sees_gpus = false;  ///< This machine has a GPU.
 };
+
+/// A model with more parameters is sharded. A rank that has a copy of a smaller one needs at most 1.6 GB for
+/// parameters, gradients and the state of AdamW, which are 16 bytes a parameter.
+inline constexpr std::int64_t kMostCopiedElements = 100'000'000;
 
 /// An argument of the model's forward, and the field of a batch that is passed for it.
 struct StarterInput {
@@ -46,8 +51,10 @@ struct Starter {
   bool is_own_loss = false;           ///< forward returns the loss.
   bool loss_is_noted = false;         ///< The notes of the model name an output "loss".
   bool shifts_labels = false;
-  std::size_t output = 0;  ///< Which result of forward is meant.
-  std::string dtype;       ///< The dtype of the graph, if the notes name a 16-bit one; else empty.
+  std::size_t output = 0;                  ///< Which result of forward is meant.
+  std::string dtype;                       ///< The dtype of the graph, if the notes name it; else empty.
+  bool has_adapter = false;                ///< The notes have the configuration of an adapter of PEFT.
+  std::vector<std::string> adapter_names;  ///< Parts of names that the trained parameters of an adapter have.
 
   const DataFormat* data_format = nullptr;
   std::string data_path;
@@ -55,6 +62,9 @@ struct Starter {
   std::optional<std::int64_t> positions;  ///< The most tokens of a sequence, if a table of positions says it.
   std::int64_t sequence_length = 0;
 
+  [[nodiscard]] bool computes_in_16_bits() const { return !dtype.empty() && dtype != "float32"; }
+  /// Copies compute in float32 with autocast, and not in the dtype of such a graph.
+  [[nodiscard]] bool is_sharded() const { return elements > kMostCopiedElements || computes_in_16_bits(); }
   /// Whether the data have all that an argument needs.
   [[nodiscard]] bool has(const StarterInput& input) const {
     return data_format->has_own_fields || input.is_token();

@@ -54,7 +54,7 @@ class Text {
   std::vector<std::string> lines(const std::optional<MemoryFootprint>& memory) && {
     head(memory);
     processes();
-    sharding();
+    if (starter_.is_sharded()) sharding();
     add("");
     add("training:");
     model();
@@ -90,7 +90,7 @@ class Text {
   }
 
   void processes() {
-    add("distributed_type: FSDP");
+    distribution();
     add("use_cpu: {}", options_.use_cpu);
     add("num_processes: {}          # ranks, one for each GPU or part of a CPU", options_.processes);
     if (starter_.dtype.empty()) {
@@ -98,7 +98,23 @@ class Text {
       return;
     }
     add("# The notes of the model say that its graph computes in {}.", starter_.dtype);
-    add("mixed_precision: {}", starter_.dtype == "bfloat16" ? "bf16" : "fp16");
+    add("mixed_precision: {}", !starter_.computes_in_16_bits() ? "'no'"
+                               : starter_.dtype == "bfloat16"  ? "bf16"
+                                                               : "fp16");
+  }
+
+  void distribution() {
+    if (starter_.is_sharded()) return add("distributed_type: FSDP");
+    add("");
+    add("# A model of at most {} parameters is not sharded: each rank has a copy of it, and the",
+        grouped(kMostCopiedElements));
+    add("# ranks exchange gradients alone. distributed_type: FSDP and a section fsdp_config shard it.");
+    if (options_.use_cpu || options_.sees_gpus) {
+      add("distributed_type: {}", options_.use_cpu ? "MULTI_CPU" : "MULTI_GPU");
+    } else {
+      add("# distributed_type: MULTI_GPU   # no GPU is visible here; without this key a run takes what there "
+          "is");
+    }
   }
 
   void sharding() {
@@ -107,7 +123,9 @@ class Text {
     add("  fsdp_version: 2");
     add("  fsdp_reshard_after_forward: true");
     if (starter_.layer_classes.empty()) {
-      add("  # No class of layers was found: nothing in the model repeats, so all of it is one unit.");
+      add("  # {}, so all of it is one unit.",
+          starter_.classes_are_noted ? "The notes of the model say that it has no layers to become units"
+                                     : "No class of layers was found: nothing in the model repeats");
       add("  fsdp_auto_wrap_policy: NO_WRAP");
     } else {
       add("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
@@ -149,6 +167,8 @@ class Text {
     add("    # The fields of a batch that forward gets, in the order of its arguments: {}.",
         arguments.empty() ? "none is known" : fmt::format("{}", fmt::join(arguments, ", ")));
     for (const StarterInput& input : starter_.inputs) {
+      if (input.field == "input_ids" && input.argument != input.field)
+        add("    # This is a guess: '{}' gets the tokens.", input.argument);
       if (!starter_.has(input))
         add("    # The data have no field '{}'; export the model so that it does not need it.", input.field);
     }
@@ -208,7 +228,25 @@ class Text {
     add("  max_grad_norm: 1.0");
     add("  log_every: 10");
     add("  output_dir: {}", scalar("runs/" + options_.name));
+    if (starter_.has_adapter) return adapter();
     add("  checkpoint: {{every: 50, total_limit: 2}}   # the same command line goes on from the newest one");
+  }
+
+  void adapter() {
+    add("  # The notes of the model have the configuration of an adapter of PEFT. Checkpoints are of the "
+        "adapter");
+    add("  # alone, and PeftModel.from_pretrained(base, DIRECTORY) loads the directory export of "
+        "output_dir.");
+    add("  checkpoint:");
+    add("    every: 50                # the same command line goes on from the newest one");
+    add("    total_limit: 2");
+    add("    adapter_only: true");
+    std::vector<std::string> names;
+    for (const std::string& name : starter_.adapter_names) names.push_back(scalar(name));
+    if (names != std::vector<std::string>{"lora_"})
+      add("    adapter_names: [{}]   # what the names of its parameters contain one of",
+          fmt::join(names, ", "));
+    add("    export: safetensors");
   }
 
   const Starter& starter_;

@@ -39,7 +39,8 @@ ModelNotes parse_notes(const std::string& text) {
                      document.value("shifts_labels", false),
                      document.value("dtype", std::string()),
                      conversions == document.end() ? std::string() : conversions->dump(),
-                     adapter == document.end() ? std::string() : adapter_text(*adapter)};
+                     adapter == document.end() ? std::string() : adapter_text(*adapter),
+                     document.contains("layer_classes")};
     constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
     if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
     throw Error(ErrorKind::kUsage,

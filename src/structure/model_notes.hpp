@@ -24,6 +24,8 @@ struct ModelNotes {
   /// The text of the adapter_config.json with which PEFT loads the adapter of the model. It is empty if the
   /// model has no adapter.
   std::string adapter_config;
+  bool names_layers =
+      false;  ///< The notes have layer_classes, which are an empty list if there are no units.
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error

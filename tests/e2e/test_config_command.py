@@ -73,6 +73,27 @@ def own_loss(path):
     torch.jit.script(OwnLoss()).save(str(path))
 
 
+# Its two equal tables have more than 100 million elements, which take no space in a file without values.
+LARGE = {**train_runs.SIZES, "vocabulary": 3_000_000}
+
+
+def large():
+    with torch.device("meta"):
+        return train_runs.GPT(**LARGE)
+
+
+def large_scripted(path):
+    torch.jit.script(large()).save(str(path))
+
+
+def large_noted(path):
+    torch.jit.script(large()).save(str(path), _extra_files={"accel.json": json.dumps({"layer_classes": ["Block"]})})
+
+
+def large_without_layers(path):
+    torch.jit.script(large()).save(str(path), _extra_files={"accel.json": json.dumps({"layer_classes": []})})
+
+
 KINDS = [noted, scripted, traced, structure_alone, exported, exported_structure, own_loss]
 PROGRAMS = (exported, exported_structure)
 WITHOUT_VALUES = (structure_alone, exported_structure)
@@ -92,8 +113,8 @@ def made(accel, tmp_path, kind, *flags):
 def test_a_plan_takes_the_configuration(accel, tmp_path, kind):
     _, config = made(accel, tmp_path, kind)
     written = yaml.safe_load(config.read_text())
-    assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Block"
-    assert ("This is a guess from what repeats" in config.read_text()) == (kind not in (noted, *PROGRAMS))
+    assert written["distributed_type"] == "MULTI_CPU" and "fsdp_config" not in written
+    assert "# A model of at most 100,000,000 parameters is not sharded" in config.read_text()
     assert written["training"]["data"]["train"] == {"format": "text", "path": str(train_runs.TEXT), "sequence_length": LENGTH}
     assert ("# weights: DIRECTORY" in config.read_text()) == (kind in WITHOUT_VALUES)
     model = written["training"]["model"]
@@ -102,8 +123,59 @@ def test_a_plan_takes_the_configuration(accel, tmp_path, kind):
     assert ("# Arguments with a default are left out: scale." in config.read_text()) == (kind is own_loss)
 
     plan = json.loads(accel("--json", "plan", config).stdout)
-    assert [unit["class"] for unit in plan["plans"][0]["units"]].count("Block") == train_runs.SIZES["layers"]
     assert plan["plans"][0]["world_size"] == 2
+
+
+@pytest.mark.parametrize("kind", [large_scripted, large_noted, large_without_layers], ids=lambda kind: kind.__name__)
+def test_a_large_model_is_sharded(accel, tmp_path, kind):
+    kind(tmp_path / "model.pt")
+    run = accel("config", "model.pt", "--data", "tokens.npy", "--cpu", "--num-processes", 2, "-o", "c.yaml")
+    assert "warning" not in run.stderr
+    text = (tmp_path / "c.yaml").read_text()
+    written = yaml.safe_load(text)
+    assert written["distributed_type"] == "FSDP"
+    has_layers = kind is not large_without_layers
+    assert written["fsdp_config"].get("fsdp_transformer_layer_cls_to_wrap") == ("Block" if has_layers else None)
+    assert written["fsdp_config"]["fsdp_auto_wrap_policy"] == ("TRANSFORMER_BASED_WRAP" if has_layers else "NO_WRAP")
+    assert ("This is a guess from what repeats" in text) == (kind is large_scripted)
+    assert ("The notes of the model say that it has no layers to become units" in text) == (not has_layers)
+    plan = json.loads(accel("--json", "plan", "c.yaml").stdout)
+    units = [unit["class"] for unit in plan["plans"][0]["units"]]
+    assert units.count("Block") == (train_runs.SIZES["layers"] if has_layers else 0)
+
+
+def test_without_a_gpu_in_sight_a_run_takes_what_there_is(accel, tmp_path):
+    noted(tmp_path / "model.pt")
+    text = accel("config", "model.pt").stdout
+    assert "distributed_type" not in yaml.safe_load(text) and "# distributed_type: MULTI_GPU" in text
+
+
+class Pictures(torch.nn.Module):
+    """What it takes has a name that could be that of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(x.flatten(1))
+
+
+def test_a_program_that_takes_floats_gets_no_tokens(accel, tmp_path):
+    torch.export.save(torch.export.export(Pictures(), (torch.zeros(4, 8, 8),)), tmp_path / "model.pt2")
+    text = accel("config", "model.pt2").stdout
+    written = yaml.safe_load(text)["training"]
+    assert written["model"]["inputs"] == ["x"] and written["data"]["train"]["format"] == "tensors"
+    assert "This is a guess: 'x' gets the tokens" not in text
+    said = accel("config", "model.pt2", "--data", "data.txt").stderr
+    assert "forward takes 'x', and text and tokens data have no such field" in said
+
+
+def test_a_graph_in_float32_gets_no_advice_of_16_bits(accel, tmp_path):
+    model = torch.jit.script(train_runs.GPT(**train_runs.SIZES))
+    model.save(str(tmp_path / "model.pt"), _extra_files={"accel.json": json.dumps({"dtype": "float32"})})
+    text = accel("config", "model.pt", "--cpu").stdout
+    assert yaml.safe_load(text)["mixed_precision"] == "no" and "its graph computes in float32" in text and "bf16" not in text
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -151,7 +223,8 @@ def test_an_argument_that_the_data_lack_is_named(accel, tmp_path):
     assert "warning: forward takes 'attention_mask', and text and tokens data have no such field" in run.stderr
     written = yaml.safe_load(run.stdout)
     assert written["training"]["model"]["inputs"] == ["input_ids", "attention_mask"]
-    assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Linear"
+    document = json.loads(accel("--json", "config", "model.pt", "--data", "data.txt").stdout)
+    assert document["layer_classes"] == ["Linear"] and not document["layer_classes_are_noted"]
 
 
 @pytest.mark.parametrize("flags, path", [((), "train.safetensors"), (("--data", "a/*.safetensors"), "a/*.safetensors")])
@@ -189,7 +262,8 @@ def test_a_model_that_computes_in_16_bits_gets_mixed_precision(accel, tmp_path):
     model = torch.jit.script(train_runs.GPT(**train_runs.SIZES))
     model.save(str(tmp_path / "model.pt"), _extra_files={"accel.json": json.dumps({"dtype": "bfloat16"})})
     accel("config", "model.pt", "--cpu", "-o", "c.yaml")
-    assert yaml.safe_load((tmp_path / "c.yaml").read_text())["mixed_precision"] == "bf16"
+    written = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    assert (written["mixed_precision"], written["distributed_type"]) == ("bf16", "FSDP")
     accel("plan", "c.yaml")
 
 

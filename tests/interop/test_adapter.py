@@ -11,7 +11,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 import train_runs
 import transformers
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+import yaml
+from peft import IA3Config, LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
 STEPS = 6
@@ -213,6 +214,31 @@ def test_a_run_goes_on_bit_for_bit(accel, run, tmp_path, rank_0_reads):
     accel("launch", tmp_path / "config.yaml")
     for part in ("pytorch_model_fsdp_0", "optimizer_0"):
         accel("diff", checkpoint(tmp_path) / part, checkpoint(run) / part)
+
+
+ADAPTERS = {
+    "lora": (lambda: LoraConfig(r=4, target_modules=["q_proj"]), None),
+    "lora and lm_head": (lambda: LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]), ["lora_", "modules_to_save"]),
+    "ia3": (lambda: IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]), ["ia3_l"]),
+}
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_the_configuration_that_accel_writes_trains_the_adapter(accel, tmp_path, kind):
+    make, names = ADAPTERS[kind]
+    base_model(tmp_path)
+    model = get_peft_model(transformers.LlamaForCausalLM.from_pretrained(tmp_path / "base"), make())
+    export(model, tmp_path / "model.pt")
+    accel("config", "model.pt", "--cpu", "--num-processes", 2, "--data", train_runs.TEXT, "-o", "c.yaml")
+    written = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    saved = written["training"]["checkpoint"]
+    assert (saved["adapter_only"], saved["export"], saved.get("adapter_names")) == (True, "safetensors", names)
+    assert "weights" not in written["training"]["model"] and written["distributed_type"] == "MULTI_CPU"
+    assert json.loads(accel("--json", "config", "model.pt").stdout)["has_adapter"]
+    accel("launch", "c.yaml", "--main-process-port", "0", "--set", "training.max_steps=3", "--set", "training.lr_scheduler.warmup_steps=0")
+    trained = get_peft_model_state_dict(loaded(tmp_path, tmp_path / "runs/c/export"))
+    began = get_peft_model_state_dict(model)
+    assert trained.keys() == began.keys() and any(not torch.equal(trained[name], began[name]) for name in began)
 
 
 def test_a_trained_parameter_that_no_name_covers_is_refused(accel, tmp_path):

@@ -17,8 +17,8 @@ Starter starter() {
   Starter starter;
   starter.options.model = "gpt.pt";
   starter.class_name = "GPT";
-  starter.elements = 1'234'567;
-  starter.trainable = 1'234'567;
+  starter.elements = 1'234'567'890;
+  starter.trainable = 1'234'567'890;
   starter.inputs = {{"ids", "input_ids"}};
   starter.data_format = &data_format("text");
   starter.data_path = "data.txt";
@@ -58,7 +58,7 @@ TEST(StarterTextTest, LinesFitOnAScreen) {
 }
 
 TEST(StarterTextTest, NumbersOfParametersAreGrouped) {
-  EXPECT_THAT(joined(starter()), HasSubstr("1,234,567 parameters"));
+  EXPECT_THAT(joined(starter()), HasSubstr("1,234,567,890 parameters"));
   EXPECT_THAT(joined(starter()), Not(HasSubstr("are trained")));
   Starter frozen = starter();
   frozen.trainable = 999;
@@ -79,12 +79,45 @@ TEST(StarterTextTest, TheMemoryIsACommentAlone) {
 TEST(StarterTextTest, ClassesBecomeUnits) {
   Starter layers = starter();
   layers.layer_classes = {"Decoder", "Encoder"};
-  EXPECT_THAT(joined(layers), HasSubstr("This is a guess"));
+  EXPECT_THAT(joined(layers), HasSubstr("This is a guess from what repeats"));
   EXPECT_THAT(*settings_of(layers).get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap"),
               ElementsAre("Decoder", "Encoder"));
   layers.classes_are_noted = true;
-  EXPECT_THAT(joined(layers), Not(HasSubstr("This is a guess")));
+  EXPECT_THAT(joined(layers), Not(HasSubstr("This is a guess from what repeats")));
   EXPECT_EQ(settings_of(starter()).get<std::string>("fsdp_config.auto_wrap_policy"), "NO_WRAP");
+}
+
+TEST(StarterTextTest, OnlyALargeModelOrOneIn16BitsIsSharded) {
+  const auto type_of = [](const Starter& starter) {
+    return settings_of(starter).get<std::string>("distributed_type");
+  };
+  Starter small = starter();
+  small.elements = kMostCopiedElements + 1;
+  EXPECT_EQ(type_of(small), "FSDP");
+  small.elements = kMostCopiedElements;
+  EXPECT_EQ(type_of(small), std::nullopt);
+  EXPECT_FALSE(settings_of(small).has("fsdp_config"));
+  small.options.sees_gpus = true;
+  EXPECT_EQ(type_of(small), "MULTI_GPU");
+  small.options.use_cpu = true;
+  EXPECT_EQ(type_of(small), "MULTI_CPU");
+  small.dtype = "float32";
+  EXPECT_EQ(type_of(small), "MULTI_CPU");
+  small.dtype = "float16";
+  EXPECT_EQ(type_of(small), "FSDP");
+}
+
+TEST(StarterTextTest, AnAdapterGetsCheckpointsOfItsOwn) {
+  Starter adapter = starter();
+  EXPECT_FALSE(settings_of(adapter).has("training.checkpoint.adapter_only"));
+  adapter.has_adapter = true;
+  adapter.adapter_names = {"lora_"};
+  EXPECT_EQ(settings_of(adapter).get<bool>("training.checkpoint.adapter_only"), true);
+  EXPECT_EQ(settings_of(adapter).get<std::string>("training.checkpoint.export"), "safetensors");
+  EXPECT_FALSE(settings_of(adapter).has("training.checkpoint.adapter_names"));
+  adapter.adapter_names = {"it's", "lora_"};
+  EXPECT_THAT(*settings_of(adapter).get<std::vector<std::string>>("training.checkpoint.adapter_names"),
+              ElementsAre("it's", "lora_"));
 }
 
 TEST(StarterTextTest, InputsAndLossAreThoseOfTheModel) {
