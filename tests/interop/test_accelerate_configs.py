@@ -98,7 +98,9 @@ def check(outcome, why):
     assert "unknown key" not in err
     if why is None:
         assert code == 0, err
-        return "; ".join(["accepted", *(f"warning: {line}" for line in messages(err, "warning"))])
+        # That this machine has no GPU is not of the file.
+        warnings = [line for line in messages(err, "warning") if not line.startswith("on CPUs ")]
+        return "; ".join(["accepted", *(f"warning: {line}" for line in warnings)])
     # With --json an error is a document.
     said = [json.loads(err.splitlines()[-1])["message"]] if err.startswith("{") else messages(err, "error")
     said = [re.sub(r"^\S+:\d+:\d+: ", "", line) for line in said]

@@ -139,6 +139,6 @@ def test_weights_that_are_gone_are_said(accel, run, tmp_path):
     (run / "config.resolved.json").write_text(json.dumps(config))
     said = accel("merge-weights", run, tmp_path / "a").stderr
     assert "moved/hf', which the run has as training.model.weights, is not there" in said
-    (run / "config.resolved.json").write_text("{}")
+    (run / "config.resolved.json").write_text("{")
     assert "config.resolved.json" in accel("merge-weights", run, tmp_path / "b", code=5).stderr
     accel("merge-weights", run, tmp_path / "b", "--no-assets")

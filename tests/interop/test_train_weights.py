@@ -147,15 +147,16 @@ def test_what_the_model_ties_has_to_be_the_same_in_the_weights(accel, tmp_path):
     state = {name: value.clone() for name, value in torch.jit.load(tmp_path / "gpt.pt").state_dict().items()}
     config = {"max_steps": 1, "model.weights": str(tmp_path / "model.safetensors")}
 
-    def launch(**changed):
+    def launch(code=0, **changed):
         save_file({**state, **changed}, tmp_path / "model.safetensors")
         (tmp_path / "out/metrics.jsonl").unlink(missing_ok=True)
-        return accel("launch", train_runs.config(tmp_path, 2, **config), code=6 if changed else 0).stderr
+        return accel("launch", train_runs.config(tmp_path, 2, **config), code=code).stderr
 
     launch()
     assert len(train_runs.metrics(tmp_path)) == 1
     other = state["head.weight"].clone()
     other[-1, -1] += 1
-    assert "'tokens.weight' and 'head.weight' are tied in the model, but their values differ in the weights" in launch(**{"head.weight": other})
+    assert "'tokens.weight' and 'head.weight' are tied in the model, but their values differ in the weights" in launch(
+        6, **{"head.weight": other})
     assert "'head.weight' is float32 [2, 48], but it is tied in the model to 'tokens.weight'" in launch(
-        **{"head.weight": other[:2].clone()})
+        2, **{"head.weight": other[:2].clone()})
