@@ -40,9 +40,13 @@ std::optional<ckpt::DType> dtype_of(const json& number) {
   }
 }
 
+/// What is not written is not known: the import does not need it.
 ProgramValue value_of(const json& program, const std::string& tensor, std::string name) {
-  const json& value = program.at("graph_module").at("graph").at("tensor_values").at(tensor);
-  ProgramValue result{std::move(name), dtype_of(value.at("dtype")), {}};
+  ProgramValue result{std::move(name), std::nullopt, {}};
+  const json& values = program.at("graph_module").at("graph").at("tensor_values");
+  if (!values.contains(tensor) || !values.at(tensor).contains("sizes")) return result;
+  const json& value = values.at(tensor);
+  if (value.contains("dtype")) result.dtype = dtype_of(value.at("dtype"));
   for (const json& size : value.at("sizes"))
     result.shape.push_back(size_of(size, program.at("range_constraints")));
   return result;

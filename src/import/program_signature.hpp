@@ -23,7 +23,7 @@ struct ProgramSize {
 struct ProgramValue {
   std::string name;                  ///< For an output that has no name of its own, its number.
   std::optional<ckpt::DType> dtype;  ///< Absent for one that checkpoints do not have.
-  std::vector<ProgramSize> shape;
+  std::vector<ProgramSize> shape;    ///< Empty, too, if the program does not say it.
   /// An input that goes into an operator whose tensors must have one dtype, as it is.
   bool is_strict = false;
 };

@@ -154,7 +154,7 @@ class DataChecks {
                       : "write the field as float32, or export the model with an input of that dtype");
     });
     blamed_on(source.key("path"), loaded_, [&] {
-      if (field.shape.size() + 1 == input.shape.size()) return;
+      if (input.shape.empty() || field.shape.size() + 1 == input.shape.size()) return;
       fail(fmt::format("'{}' has {} dimensions with that of the samples, and the model was exported for {}",
                        field.name, field.shape.size() + 1, input.shape.size()),
            fmt::format("a sample is [{}]", fmt::join(field.shape, ", ")));
@@ -167,7 +167,7 @@ class DataChecks {
     });
     const bool has_length = source.samples->sequence_length() > 0;
     blamed_on(source.key(has_length ? "sequence_length" : "path"), loaded_, [&] {
-      for (std::size_t d = 0; d < field.shape.size(); ++d) {
+      for (std::size_t d = 0; d < field.shape.size() && d + 1 < input.shape.size(); ++d) {
         if (has(input.shape[d + 1], field.shape[d])) continue;
         fail(fmt::format("'{}' has {} in dimension {}, and the model was exported for {}", field.name,
                          field.shape[d], d + 1, text_of(input.shape[d + 1])),

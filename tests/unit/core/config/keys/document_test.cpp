@@ -52,6 +52,8 @@ Config unusual_config() {
   config.launch.gpu_ids = {3, 1};
   config.launch.backend = Backend::kGloo;
   config.launch.max_restarts = 2;
+  config.launch.preflight = false;
+  config.launch.directory = "/where/it/runs";
   config.launch.hang_timeout_s = 9.5;
   config.launch.log_max_bytes = 5'000'000'000;
   config.launch.log_files = 7;
@@ -98,6 +100,7 @@ Config unusual_config() {
                          true};
   training.profile = {5, 8};
   training.tensorboard = true;
+  training.metrics_command = {"sh", "bridge.sh"};
   training.only_evaluates = true;
   config.training = training;
   return config;
