@@ -113,7 +113,7 @@ def test_closed_descriptors_of_a_training(accel_path, tmp_path, closed):
     config = train_runs.config(tmp_path, 2, max_steps=2)
     result = run_closed(closed, [accel_path, "launch", config], tmp_path, timeout=60)
     assert result.returncode == 0, result.stderr
-    assert train_runs.metrics(tmp_path, "step") == [1, 2]
+    assert len(train_runs.metrics(tmp_path)) == 2
     assert ("step 2/2" in result.stderr) == (2 not in closed)
 
 
