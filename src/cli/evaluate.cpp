@@ -92,6 +92,7 @@ Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, con
   training.checkpoint = {};
   training.checkpoint.resume = "none";
   training.checkpoint.resume_from = resumed;
+  loaded.config.launch.log_dir.clear();  // A training may have it.
   loaded.config.launch.main_process_port =
       0;  // A training may have the port that the configuration asks for.
   loaded.config.launch.max_restarts = 0;

@@ -134,20 +134,20 @@ std::vector<fs::path> assets_of_run(const RunPlace& run, const fs::path& checkpo
     model = text("/training/model/path");
     is_adapter = document.value(nlohmann::json::json_pointer("/training/checkpoint/adapter_only"), false);
   });
-  for (fs::path* const path : {&weights, &model}) {
-    if (path->empty() || path->is_absolute()) continue;
-    // A path from somewhere else could lead to the files of another model.
+  // A relative path of another version of accel, which has not written the directory, could lead to the files
+  // of another model.
+  if (model.is_relative()) model = directory.empty() ? fs::path() : directory / model;
+  if (is_adapter) return ckpt::adapter_assets(checkpoint, model);
+  if (!weights.empty() && weights.is_relative()) {
     if (directory.empty()) {
       log::warn(
-          fmt::format("the run has the relative path '{}' of another version of accel, so no "
-                      "configuration and no tokenizer are copied; --copy-assets takes those of a "
-                      "directory",
-                      path->string()));
+          fmt::format("the run has the relative path '{}' of another version of accel, so no configuration "
+                      "and no tokenizer are copied; --copy-assets takes those of a directory",
+                      weights.string()));
       return {};
     }
-    *path = directory / *path;
+    weights = directory / weights;
   }
-  if (is_adapter) return ckpt::adapter_assets(checkpoint, model);
   if (!weights.empty() && !fs::exists(weights)) {
     log::warn(
         fmt::format("'{}', which the run has as training.model.weights, is not there, so no configuration "

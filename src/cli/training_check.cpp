@@ -16,7 +16,8 @@ void check_training(const config::LoadedConfig& loaded) {
   const ckpt::RunCheckpoints checkpoints(training.output_dir / "checkpoints");
   const std::int64_t done = may_go_on ? ckpt::newest_whole(checkpoints).step.value_or(0) : 0;
   if (done >= training.max_steps) return;
-  if (!training.metrics_command.empty()) {
+  // Rank 0 alone runs it.
+  if (!training.metrics_command.empty() && loaded.config.launch.machine_rank == 0) {
     config::blamed_on("training.metrics.command", loaded.settings, [&] {
       return launch::find_program(training.metrics_command.front(), environment_variable);
     });

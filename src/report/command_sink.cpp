@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -25,7 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostPending = 16 << 20;
-constexpr std::chrono::seconds kPatience{30};
 
 /// This process's environment with two variables more.
 std::vector<std::string> environment_with(const std::filesystem::path& output_dir, std::int64_t first_step) {
@@ -44,22 +42,16 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// Starts `command` with `input` as its standard input. Returns what posix_spawnp(3) returns.
+/// Starts `command` with `input` as its standard input. Returns what posix_spawnp(3) returns. The signals by
+/// which the run is asked to save stay blocked: they reach the group of the worker, and the command is to
+/// get the last records, too.
 int start(const std::vector<std::string>& command, const std::vector<std::string>& environment, int input,
           pid_t& pid) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  // The worker blocks the signals by which it is asked to save.
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const int failed = ::posix_spawnp(&pid, command.front().c_str(), &actions, &attributes,
+  const int failed = ::posix_spawnp(&pid, command.front().c_str(), &actions, nullptr,
                                     pointers_to(command).data(), pointers_to(environment).data());
-  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   return failed;
 }
@@ -121,9 +113,9 @@ void CommandSink::give_up(std::string_view why) {
   pending_.clear();
 }
 
-void CommandSink::close() {
+void CommandSink::close(std::chrono::seconds patience) {
   if (pid_ < 0) return;
-  const auto until = Clock::now() + kPatience;
+  const auto until = Clock::now() + patience;
   while (input_ && !pending_.empty() && Clock::now() < until) {
     pollfd ready{input_.get(), POLLOUT, 0};
     ::poll(&ready, 1, 100);
@@ -134,7 +126,7 @@ void CommandSink::close() {
   pid_ = -1;
   if (!status) {
     log::warn(fmt::format("training.metrics.command: '{}' has not ended {} s after its input",
-                          command_.front(), kPatience.count()));
+                          command_.front(), patience.count()));
   } else if (*status != 0) {
     log::warn(fmt::format("training.metrics.command: '{}' has failed ({})", command_.front(),
                           WIFSIGNALED(*status) ? fmt::format("signal {}", WTERMSIG(*status))

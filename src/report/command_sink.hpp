@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -31,8 +32,8 @@ class CommandSink final : public MetricSink {
   /// Throws Error if the command cannot be started.
   void open(std::int64_t step) override;
   void write(const Metrics& metrics) override;
-  /// Ends the input of the command, and waits up to 30 s for its end. Another exit code than 0 is a warning.
-  void close() override;
+  /// Ends the input of the command, and waits for its end. Another exit code than 0 is a warning.
+  void close(std::chrono::seconds patience) override;
 
  private:
   /// Writes what can be written without waiting.

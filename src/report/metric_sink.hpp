@@ -40,8 +40,8 @@ class MetricSink {
   /// write(), when no error can end the run any more before its first step.
   virtual void open(std::int64_t step) = 0;
   virtual void write(const Metrics& metrics) = 0;
-  /// Called once after the last record of a run that ends in order.
-  virtual void close() {}
+  /// Called once after the last record of a run that ends in order. May wait for so long.
+  virtual void close(std::chrono::seconds /*patience*/) {}
 };
 
 /// Writes `metrics.jsonl`: one JSON object per line, flushed line by line. open() removes the lines of later

@@ -26,14 +26,6 @@ constexpr std::array<std::string_view, 6> kTrainingState = {kManifestName,      
                                                             "scaler.json",      "optimizer.json",
                                                             "all_results.json", "train_results.json"};
 
-// The beginnings of the names that transformers gives to the files of a model, its tokenizer and processor.
-constexpr std::array<std::string_view, 12> kModelFiles = {"config.json",         "generation_config.json",
-                                                          "tokenizer",           "special_tokens_map.json",
-                                                          "added_tokens.json",   "vocab",
-                                                          "merges.txt",          "chat_template",
-                                                          "preprocessor_config", "processor_config",
-                                                          "configuration_",      "modeling_"};
-
 bool is_asset(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::string extension = path.extension().string();
@@ -66,17 +58,7 @@ std::vector<fs::path> find_assets(const fs::path& directory) {
 std::vector<fs::path> assets_beside(const fs::path& weights) {
   if (weights.empty()) return {};
   const fs::path directory = fs::is_directory(weights) ? weights : weights.parent_path();
-  if (!fs::exists(directory / "config.json")) return {};
-  std::vector<fs::path> assets = find_assets(directory);
-  // Nobody has asked for these files, so that only those are taken whose names say what they are.
-  std::erase_if(assets, [](const fs::path& path) {
-    const std::string name = path.filename().string();
-    const std::string extension = path.extension().string();
-    const bool is_vocabulary = extension == ".model" || extension == ".tiktoken" || extension == ".jinja";
-    return !is_vocabulary && std::none_of(kModelFiles.begin(), kModelFiles.end(),
-                                          [&](std::string_view begin) { return name.starts_with(begin); });
-  });
-  return assets;
+  return fs::exists(directory / "config.json") ? find_assets(directory) : std::vector<fs::path>();
 }
 
 std::vector<fs::path> adapter_assets(const fs::path& checkpoint, const fs::path& model) {

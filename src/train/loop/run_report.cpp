@@ -137,8 +137,8 @@ void RunReport::save(ckpt::RunState& state) const {
   state.steps_since_log = steps_;
 }
 
-void RunReport::close() {
-  for (const auto& sink : sinks_) sink->close();
+void RunReport::close(std::chrono::seconds patience) {
+  for (const auto& sink : sinks_) sink->close(patience);
 }
 
 void RunReport::start(std::int64_t done, double seconds) {

@@ -41,8 +41,8 @@ class RunReport {
   /// Starts to count time. `done` steps were done before, in earlier runs. Opening the model and reading the
   /// checkpoint took `seconds`.
   void start(std::int64_t done, double seconds);
-  /// Ends the metric sinks, after the last record. May wait for a command that gets the metrics.
-  void close();
+  /// Ends the metric sinks, after the last record. May wait so long for a command that gets the metrics.
+  void close(std::chrono::seconds patience);
   /// Stores what the steps since the last line have been, for a run that goes on from the checkpoint.
   void save(ckpt::RunState& state) const;
   /// Counts a step. Writes a line after every training.log_every steps and after the last step, with the mean

@@ -148,7 +148,8 @@ class Trainer {
     model_.groups().shut_down();
     const flight::Label label("the command that gets the metrics");
     const flight::Scope scope(FlightOp::kHostWork);
-    report_.close();
+    // A run that was asked to end has launch.grace_period for everything.
+    report_.close(std::chrono::seconds(end == TrainingEnd::kPreempted ? 3 : 30));
     return end;
   }
 

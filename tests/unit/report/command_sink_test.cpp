@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -39,7 +40,7 @@ TEST(CommandSinkTest, TheCommandGetsEachRecordAndTheVariables) {
                 sink.open(6);
                 sink.write({{"step", 7}, {"loss", 0.5}});
                 sink.write({{"step", 8}, {"loss", 0.25}});
-                sink.close();
+                sink.close(std::chrono::seconds(30));
               }),
               IsEmpty());
   EXPECT_EQ(read_file(dir / "lines"), "{\"step\":7,\"loss\":0.5}\n{\"step\":8,\"loss\":0.25}\n");
@@ -56,7 +57,7 @@ TEST(CommandSinkTest, ACommandThatEndsIsAWarningAndNoSignal) {
     }
     // More than the socket holds, so that a write fails or the rest is dropped at the end.
     for (int step = 1; step <= 15; ++step) sink.write({{"step", step}, {"text", std::string(1 << 20, 'x')}});
-    sink.close();
+    sink.close(std::chrono::seconds(30));
   });
   EXPECT_THAT(said, HasSubstr("'sh' reads no more; the training goes on without it"));
   EXPECT_THAT(said, HasSubstr("'sh' has failed (exit code 3)"));
@@ -75,7 +76,7 @@ TEST(CommandSinkTest, ACommandThatDoesNotReadHoldsUpNothing) {
                   sink.write(record);
                 }
                 write_file(dir / "go", "");
-                sink.close();
+                sink.close(std::chrono::seconds(30));
               }),
               IsEmpty());
   EXPECT_TRUE(read_file(dir / "lines") == expected);
@@ -88,7 +89,7 @@ TEST(CommandSinkTest, WhatACommandNeverReadsIsDropped) {
     sink.open(0);
     for (int step = 1; step <= 20; ++step) sink.write({{"step", step}, {"text", std::string(1 << 20, 'x')}});
     write_file(dir / "go", "");
-    sink.close();
+    sink.close(std::chrono::seconds(30));
   });
   EXPECT_THAT(said, HasSubstr("'sh' does not read what it gets; the training goes on without it"));
 }

