@@ -45,6 +45,7 @@ def test_ranks_of_another_user_are_alive(accel, accel_path, run, tmp_path):
         if folder != folder.parent and folder.stat().st_uid == 0:
             os.chmod(folder, folder.stat().st_mode | 0o055)
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", accel_path, "doctor", tmp_path / "logs", "--no-stacks"]
+    wait_for(lambda: accel("doctor", tmp_path / "logs", "--no-stacks").stdout.count("sleeping") == 2, 30)  # Both have begun.
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("sleeping") == 2 and "ended" not in result.stdout, result.stdout
