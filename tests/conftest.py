@@ -3,8 +3,11 @@
 import fcntl
 import os
 import pathlib
+import pty
 import shutil
+import struct
 import subprocess
+import termios
 
 import processors
 import pytest
@@ -72,5 +75,27 @@ def accel(accel_path, tmp_path):
             f"exit code {result.returncode}, expected {code}\nstdout: {result.stdout}\nstderr: {result.stderr}"
         )
         return result
+
+    return run
+
+
+@pytest.fixture
+def on_terminal(accel_path, tmp_path):
+    """on_terminal(COLUMNS, ARGS...) returns what accel prints to a terminal of that width."""
+
+    def run(columns, *arguments):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([accel_path, *arguments], stdout=theirs, stderr=theirs, cwd=tmp_path)
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                text += os.read(ours, 65536)
+            except OSError:  # The terminal has no other side any more.
+                break
+        os.close(ours)
+        process.wait()
+        return text.decode().replace("\r\n", "\n")
 
     return run

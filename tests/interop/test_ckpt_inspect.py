@@ -1,13 +1,7 @@
 """accel inspect on files of torch and safetensors."""
 
 import collections
-import fcntl
 import json
-import os
-import pty
-import struct
-import subprocess
-import termios
 
 import ckpt_peers
 import pytest
@@ -215,16 +209,11 @@ def test_a_model_that_accel_cannot_train_is_shown_with_the_reason(accel, tmp_pat
     assert "  accel cannot train it: " in accel("inspect", "m.pt").stdout
 
 
-def test_a_table_is_as_wide_as_the_terminal(accel, accel_path, tmp_path):
+def test_a_table_is_as_wide_as_the_terminal(accel, on_terminal, tmp_path):
     name = "a_module_with_a_long_name." * 4 + "weight"
     safetensors.torch.save_file({name: torch.zeros(2)}, tmp_path / "m.safetensors")
     assert name in accel("inspect", "m.safetensors", "--tensors").stdout
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    subprocess.run([accel_path, "inspect", "m.safetensors", "--tensors"], stdout=theirs, cwd=tmp_path, check=True)
-    os.close(theirs)
-    lines = os.read(ours, 100_000).decode().splitlines()
-    os.close(ours)
+    lines = on_terminal(60, "inspect", "m.safetensors", "--tensors").splitlines()
     cut = next(line for line in lines if line.startswith("  a_module"))
     assert len(cut) == 60 and "..." in cut and cut.split()[0].endswith("name.weight") and cut.endswith("  float32  [2]        8")
     assert max(map(len, lines)) == 60
