@@ -72,6 +72,11 @@ Json json_of(const config::Value& value) {
       for (const auto& [key, text] : texts) object[key] = text;
       return object;
     }
+    Json operator()(const std::vector<config::Texts>& sections) const {
+      auto list = Json::array();
+      for (const config::Texts& section : sections) list.push_back((*this)(section));
+      return list;
+    }
   };
   return std::visit(Visitor{}, value);
 }

@@ -49,7 +49,7 @@ MemoryFootprint memory_of(const ArchiveModel& model, const std::string& text, co
   request.environment = environment_variable;
   request.visible_gpus = launch::visible_gpus(environment_variable);
   const config::LoadedConfig loaded = config::load_config(request);
-  const ModelPlan plan = plan_model(model, loaded.config.fsdp);
+  const ModelPlan plan = plan_model(model, loaded.config);
   for (const std::string& warning : plan.warnings) log::warn(warning);
   return footprint_of(model, plan, loaded.config).memory;
 }

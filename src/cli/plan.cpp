@@ -51,12 +51,12 @@ ExitCode run_plan(const PlanOptions& options, const Globals& globals) {
   const config::Config& config = loaded.front().config;
   for (const std::string& warning : loaded.front().warnings) log::warn(warning);
   const ArchiveModel model = open_model(config.training->model.path).archive;
-  const ModelPlan plan = plan_model(model, config.fsdp);
+  const ModelPlan plan = plan_model(model, config);
   for (const std::string& warning : plan.warnings) log::warn(warning);
   std::vector<Footprint> footprints;
   footprints.reserve(loaded.size());
   for (const config::LoadedConfig& one : loaded)
-    footprints.push_back(footprint_of(model, plan_model(model, one.config.fsdp), one.config));
+    footprints.push_back(footprint_of(model, plan_model(model, one.config), one.config));
   const PlanReport report{options.config, config, plan, footprints};
   globals.json ? print_plan_json(report, *globals.out) : print_plan_text(report, *globals.out);
   return ExitCode::kSuccess;

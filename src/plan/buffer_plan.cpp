@@ -14,13 +14,6 @@
 namespace accel {
 namespace {
 
-bool decays(const std::vector<std::string>& fqns, const std::vector<std::string>& no_decay) {
-  return std::none_of(no_decay.begin(), no_decay.end(), [&](const std::string& part) {
-    return std::any_of(fqns.begin(), fqns.end(),
-                       [&](const std::string& fqn) { return fqn.find(part) != std::string::npos; });
-  });
-}
-
 constexpr std::string_view kFull = "float32";
 
 bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bfloat16"; }
@@ -97,7 +90,7 @@ bool is_batch_norm(const ModuleInfo& module) {
 }
 
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
-                                     const std::vector<std::string>& no_decay, const Mesh& mesh,
+                                     const OptimizerPlan& optimizer, const Mesh& mesh,
                                      const config::PrecisionConfig& precision) {
   std::vector<BufferPlan> buffers;
   const std::unordered_set<std::string> uncast = uncast_parameters(model, unit, precision);
@@ -118,7 +111,7 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
     std::unordered_map<std::string, std::size_t> index_of;
     for (const std::size_t index : buffer.parameters) {
       const ParameterInfo& parameter = model.parameters[index];
-      specs.push_back({parameter.fqns, parameter.shape, decays(parameter.fqns, no_decay)});
+      specs.push_back({parameter.fqns, parameter.shape, optimizer.group_of(parameter.fqns, parameter.shape)});
       index_of.emplace(parameter.fqns.front(), index);
     }
     const std::int64_t least = std::min({buffer.item_bytes, buffer.compute_bytes, buffer.reduce_bytes});

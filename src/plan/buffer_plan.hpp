@@ -6,6 +6,7 @@
 
 #include "core/config/config.hpp"
 #include "plan/flat_layout.hpp"
+#include "plan/optimizer_plan.hpp"
 #include "plan/unit_plan.hpp"
 #include "structure/structure.hpp"
 
@@ -36,13 +37,13 @@ struct BufferPlan {
 /// Whether the module is one of torch's batch norms, which FullyShardedDataParallel leaves in float32.
 [[nodiscard]] bool is_batch_norm(const ModuleInfo& module);
 
-/// The flat buffers of a unit over the ranks of `mesh`, in the order in which their first parameters occur. A
-/// parameter whose name contains one of `no_decay` gets no weight decay. In mixed precision trainable 16-bit
-/// parameters have a float32 shard. Batch norms compute in float32 in FSDP version 1.
+/// The flat buffers of a unit over the ranks of `mesh`, in the order in which their first parameters occur.
+/// In mixed precision trainable 16-bit parameters have a float32 shard. Batch norms compute in float32 in
+/// FSDP version 1.
 ///
 /// Throws Error (kUsage) for a trainable parameter of another dtype than float32 without mixed precision.
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
-                                     const std::vector<std::string>& no_decay, const Mesh& mesh,
+                                     const OptimizerPlan& optimizer, const Mesh& mesh,
                                      const config::PrecisionConfig& precision = {});
 
 /// The trainable 16-bit parameters that have a float32 shard, for a warning.

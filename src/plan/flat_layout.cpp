@@ -27,7 +27,8 @@ std::vector<ShardPiece> pieces_in(const FlatLayout& layout, const ElementRange& 
 FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes,
                             const Mesh& mesh) {
   const std::int64_t alignment = std::max<std::int64_t>(1, kAlignmentBytes / item_bytes);
-  std::stable_partition(parameters.begin(), parameters.end(), [](const ParameterSpec& p) { return p.decay; });
+  std::stable_sort(parameters.begin(), parameters.end(),
+                   [](const ParameterSpec& a, const ParameterSpec& b) { return a.group < b.group; });
 
   FlatLayout layout;
   layout.mesh = mesh;
@@ -51,6 +52,25 @@ std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard) {
 
 std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place) {
   return pieces_in(layout, layout.portion_range(place));
+}
+
+ElementRange GroupRange::in_shard(const FlatLayout& layout, int shard) const {
+  const ElementRange range = layout.shard_range(shard);
+  return {std::clamp(elements.begin - range.begin, std::int64_t{0}, range.size()),
+          std::clamp(elements.end - range.begin, std::int64_t{0}, range.size())};
+}
+
+std::vector<GroupRange> group_ranges(const FlatLayout& layout) {
+  std::vector<GroupRange> ranges;
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+    const FlatParameter& parameter = layout.parameters[i];
+    if (ranges.empty() || ranges.back().group != parameter.spec.group) {
+      if (!ranges.empty()) ranges.back().elements.end = parameter.offset;
+      ranges.push_back({parameter.spec.group, i, i, {parameter.offset, layout.numel()}});
+    }
+    ranges.back().end = i + 1;
+  }
+  return ranges;
 }
 
 std::vector<ElementRange> gaps_of(const FlatLayout& layout) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@ namespace accel {
 struct ParameterSpec {
   std::vector<std::string> fqns;  ///< Never empty; the first in module order is the parameter's own name.
   std::vector<std::int64_t> shape;
-  bool decay = true;  ///< Whether weight decay applies.
+  std::size_t group = 0;  ///< The index in OptimizerPlan::groups().
 };
 
 /// A parameter's place in its flat buffer.
@@ -31,10 +32,11 @@ struct ElementRange {
 
 /// How the parameters of one unit and one dtype lie in one flat buffer that is cut into equal shards.
 ///
-/// Parameters with weight decay come first, then the others, both in module order. Every parameter and every
-/// shard starts on a 64-byte boundary. Shard s has the elements [s * shard_numel, (s + 1) * shard_numel). A
-/// parameter may straddle shards. If several ranks hold each shard, the shard is cut into as many equal
-/// portions, on 64-byte boundaries, too: each of these ranks writes one portion into a checkpoint.
+/// The parameters come in the order of their optimizer groups, and those of a group in module order. Every
+/// parameter and every shard starts on a 64-byte boundary. Shard s has the elements [s * shard_numel, (s + 1)
+/// * shard_numel). A parameter may straddle shards. If several ranks hold each shard, the shard is cut into
+/// as many equal portions, on 64-byte boundaries, too: each of these ranks writes one portion into a
+/// checkpoint.
 struct FlatLayout {
   std::vector<FlatParameter> parameters;
   std::int64_t shard_numel = 0;
@@ -68,6 +70,19 @@ FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t 
 std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard);
 /// The pieces in the portion of the rank at `place`. Each element is in the portion of exactly one rank.
 std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place);
+
+/// The parameters of one optimizer group, which are neighbours in a flat buffer.
+struct GroupRange {
+  std::size_t group = 0;  ///< The index in OptimizerPlan::groups().
+  std::size_t first = 0;  ///< Index of the first parameter in FlatLayout::parameters.
+  std::size_t end = 0;    ///< Index behind the last.
+  ElementRange elements;  ///< In the flat buffer, with the padding behind the parameters.
+  /// The part of `elements` that lies in a shard, as indices into the shard; empty if none does.
+  [[nodiscard]] ElementRange in_shard(const FlatLayout& layout, int shard) const;
+};
+
+/// The groups of a layout in their order; together they cover the whole buffer.
+std::vector<GroupRange> group_ranges(const FlatLayout& layout);
 
 /// The runs of the flat buffer that belong to no parameter (padding), in order.
 std::vector<ElementRange> gaps_of(const FlatLayout& layout);

@@ -57,14 +57,15 @@ class CheckpointBytes {
 
 /// A parameter is written under each of its names. Its optimizer state is written under one name, with the
 /// number of steps.
-void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, std::int64_t tensors) {
+void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, const OptimizerPlan& optimizer) {
   constexpr std::int64_t kStepBytes = 4;
   constexpr std::int64_t kElementBytes = 4;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
     std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
     if (buffer.trainable) {
-      add(cost, tensors * kElementBytes);
-      if (tensors > 0) checkpoint.add_to(0, 0, kStepBytes);
+      const OptimizerGroup& group = optimizer.groups()[parameter.spec.group];
+      add(cost, static_cast<std::int64_t>(group.tensors.size()) * kElementBytes);
+      if (group.counts_steps) checkpoint.add_to(0, 0, kStepBytes);
     }
     checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);
   }
@@ -88,7 +89,7 @@ Bytes ring(Bytes bytes, int ranks) {
 
 /// Adds the cost of trained replicated parameters.
 void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
-  const Bytes state = checked_mul(buffer.shard_bytes(), Bytes{options.optimizer_tensors});
+  const Bytes state = state_bytes(buffer.layout, options.optimizer);
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
   add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
@@ -122,7 +123,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
       add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.from_group));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
-    add(result.optimizer_bytes, checked_mul(shard, Bytes{options.optimizer_tensors}));
+    add(result.optimizer_bytes, state_bytes(buffer.layout, options.optimizer));
     add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards()));
     const Bytes part = has_hook(options) ? plan_comm_hook(buffer.layout, options.ddp).sent_bytes
                                          : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards());
@@ -303,15 +304,14 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
   std::vector<std::vector<BufferPlan>> buffers;
   const std::vector<std::size_t> depths = depths_of(units);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    buffers.push_back(plan_buffers(model, units[i], options.no_decay, options.mesh, options.precision));
+    buffers.push_back(plan_buffers(model, units[i], options.optimizer, options.mesh, options.precision));
     result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
                                              gathers_of(units[i], depths[i], options)));
     add(result.gather_bytes, result.units.back().gather_bytes);
     add(result.reduce_bytes, result.units.back().reduce_bytes);
     add(result.average_bytes, result.units.back().average_bytes);
     for (const BufferPlan& buffer : buffers.back()) {
-      if (buffer.trainable || !options.adapter_only)
-        add_checkpoint(checkpoint, buffer, static_cast<std::int64_t>(options.optimizer_tensors));
+      if (buffer.trainable || !options.adapter_only) add_checkpoint(checkpoint, buffer, options.optimizer);
     }
   }
   result.memory = memory_of(units, buffers, result.units, options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "plan/optimizer_plan.hpp"
 #include "plan/unit_plan.hpp"
 #include "ranks/mesh.hpp"
 #include "structure/structure.hpp"
@@ -25,8 +26,7 @@ struct FootprintOptions {
   bool stored_on_host = false;
   /// Memory of gathered parameters and of flat gradients is kept from step to step, as on CPU ranks.
   bool keeps_blocks = false;
-  std::size_t optimizer_tensors = 2;  ///< How many tensors of its size the optimizer keeps for a parameter.
-  std::vector<std::string> no_decay;
+  OptimizerPlan optimizer;
   config::PrecisionConfig precision;
   /// Names of parameters that autocast does not copy (autocast_copies.hpp).
   std::unordered_set<std::string> names_without_cast;

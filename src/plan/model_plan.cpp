@@ -65,14 +65,17 @@ NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const
   return result;
 }
 
-ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp) {
+ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
   ModelPlan plan;
+  if (config.training) plan.optimizer = OptimizerPlan(config.training->optimizer);
   const ModelStructure plain = model.structure({});
-  NotedConfig noted = with_notes(fsdp, parse_notes(model.accel_json()), plain);
+  NotedConfig noted = with_notes(config.fsdp, parse_notes(model.accel_json()), plain);
   plan.fsdp = std::move(noted.fsdp);
   plan.warnings = std::move(noted.warnings);
   const auto marked = [&](ModelStructure structure) {
-    return with_ignored(std::move(structure), plan.fsdp.ignored_modules, plan.fsdp.ignored_origin);
+    return with_frozen(
+        with_ignored(std::move(structure), plan.fsdp.ignored_modules, plan.fsdp.ignored_origin),
+        plan.optimizer);
   };
   plan.structure = marked(model.structure(unit_modules(marked(plain), plan.fsdp)));
   plan.units = plan_units(plan.structure, plan.fsdp);
@@ -89,9 +92,8 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
   options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
   options.keeps_blocks = config.launch.use_cpu;
-  options.optimizer_tensors = optimizer_plan(config.training->optimizer.type).tensors.size();
+  options.optimizer = plan.optimizer;
   options.micro_batches = config.training->gradient_accumulation_steps;
-  options.no_decay = config.training->optimizer.no_decay;
   options.precision = config.fsdp.precision;
   if (!options.precision.autocast_dtype.empty())
     options.names_without_cast = names_without_cast(model.structure(lookup_modules(plan.structure)));

@@ -4,6 +4,7 @@
 
 #include "core/config/config.hpp"
 #include "plan/footprint.hpp"
+#include "plan/optimizer_plan.hpp"
 #include "plan/unit_plan.hpp"
 #include "structure/archive_model.hpp"
 #include "structure/model_notes.hpp"
@@ -15,6 +16,7 @@ namespace accel {
 struct ModelPlan {
   ModelStructure structure;
   std::vector<UnitPlan> units;
+  OptimizerPlan optimizer;            ///< That of the training, if there is one.
   config::FsdpConfig fsdp;            ///< The configuration, completed by with_notes().
   std::vector<std::string> warnings;  ///< What with_notes() warns of.
 };
@@ -34,7 +36,7 @@ struct NotedConfig {
 NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model);
 
 /// Plans the model. Throws Error (kUsage) as parse_notes(), with_notes() and plan_units() do.
-ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp);
+ModelPlan plan_model(const ArchiveModel& model, const config::Config& config);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training
 /// section. Throws as the other footprint_of() does.

@@ -3,25 +3,146 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 
 namespace accel {
 namespace {
 
-constexpr std::array kAdam = {OptimizerTensor{"exp_avg"}, OptimizerTensor{"exp_avg_sq"}};
+/// What an optimizer keeps for a parameter, under torch's names.
+struct Stored {
+  std::vector<OptimizerTensor> tensors;
+  bool counts_steps = false;
+};
 
-constexpr std::array kPlans = {OptimizerPlan{"adamw", kAdam}};
+Stored stored_by(std::string_view type, const config::OptimizerOptions& options) {
+  const bool has_momentum = options.momentum.value_or(0) != 0;
+  Stored stored;
+  if (type == "adamw" || type == "adam") {
+    stored = {{{"exp_avg"}, {"exp_avg_sq"}}, true};
+    if (*options.amsgrad) stored.tensors.push_back({"max_exp_avg_sq"});
+  } else if (type == "sgd") {
+    if (has_momentum) stored.tensors = {{"momentum_buffer"}};
+  } else if (type == "adagrad") {
+    stored = {{{"sum", *options.initial_accumulator_value}}, true};
+  } else if (type == "rmsprop") {
+    stored = {{{"square_avg"}}, true};
+    if (has_momentum) stored.tensors.push_back({"momentum_buffer"});
+    if (*options.centered) stored.tensors.push_back({"grad_avg"});
+  } else if (type == "lion") {
+    stored.tensors = {{"exp_avg"}};
+  } else if (type == "muon") {
+    stored.tensors = {{"momentum_buffer"}};
+  }
+  return stored;
+}
+
+const config::OptimizerKind& kind_of(std::string_view type) {
+  if (const auto* const kind = config::find_optimizer(type)) return *kind;
+  throw Error(ErrorKind::kUsage, fmt::format("the optimizer '{}' is not supported", type));
+}
+
+bool any_has(const std::vector<std::string>& names, const std::string& part) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return name.find(part) != std::string::npos; });
+}
 
 }  // namespace
 
-const OptimizerPlan& optimizer_plan(std::string_view type) {
-  const auto* const found = std::find_if(kPlans.begin(), kPlans.end(),
-                                         [&](const OptimizerPlan& plan) { return plan.type == type; });
-  if (found == kPlans.end())
-    throw Error(ErrorKind::kUsage, fmt::format("the optimizer '{}' is not supported", type));
-  return *found;
+OptimizerPlan::OptimizerPlan(const config::OptimizerConfig& config) : no_decay_(config.no_decay) {
+  for (const config::ParameterGroup& group : config.groups) add_section(config, group);
+  add_section(config, {});
+}
+
+void OptimizerPlan::add_section(const config::OptimizerConfig& config, const config::ParameterGroup& group) {
+  Section section{NamePattern(group.match), group.frozen, group.weight_decay.has_value()};
+  const bool is_other = !group.optimizer.empty() && group.optimizer != config.type;
+  const config::OptimizerKind& kind = kind_of(is_other ? group.optimizer : config.type);
+  // The weight decay of training.optimizer holds for another optimizer only if it is set for this one.
+  config::OptimizerOptions options =
+      config::complete_options(kind, is_other ? config::OptimizerOptions{} : config.options);
+  if (group.weight_decay) options.weight_decay = group.weight_decay;
+  const double lr = group.lr.value_or(config.lr);
+  section.first = add_pair(kind, options, lr);
+  section.only_matrices = kind.name == "muon";
+  if (section.only_matrices) section.first_of_rest = add_pair(kind_of("adamw"), options, lr);
+  sections_.push_back(std::move(section));
+}
+
+std::size_t OptimizerPlan::add_pair(const config::OptimizerKind& kind,
+                                    const config::OptimizerOptions& options, double lr) {
+  const std::size_t first = groups_.size();
+  const auto same = [&](const OptimizerGroup& group) { return group.type == kind.name; };
+  const auto found = std::find_if(groups_.begin(), groups_.end(), same);
+  const std::size_t optimizer = found == groups_.end() ? optimizers_++ : found->optimizer;
+  for (const bool decays : {true, false}) {
+    OptimizerGroup group{std::string(kind.name), config::complete_options(kind, options), lr};
+    if (!decays) group.options.weight_decay = 0;
+    Stored stored = stored_by(kind.name, group.options);
+    group.tensors = std::move(stored.tensors);
+    group.counts_steps = stored.counts_steps;
+    group.optimizer = optimizer;
+    groups_.push_back(std::move(group));
+  }
+  return first;
+}
+
+const OptimizerPlan::Section& OptimizerPlan::section_of(const std::vector<std::string>& names) const {
+  return *std::find_if(sections_.begin(), sections_.end(), [&](const Section& section) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return section.pattern.is_found_in(name); });
+  });
+}
+
+std::size_t OptimizerPlan::group_of(const std::vector<std::string>& names,
+                                    const std::vector<std::int64_t>& shape) const {
+  const Section& section = section_of(names);
+  const bool decays =
+      section.keeps_decay || std::none_of(no_decay_.begin(), no_decay_.end(),
+                                          [&](const std::string& part) { return any_has(names, part); });
+  const bool is_rest = section.only_matrices && shape.size() != 2;
+  return (is_rest ? section.first_of_rest : section.first) + (decays ? 0 : 1);
+}
+
+bool OptimizerPlan::freezes(const std::vector<std::string>& names) const { return section_of(names).frozen; }
+
+void OptimizerPlan::require_used(const std::vector<ParameterInfo>& parameters) const {
+  std::vector<const Section*> used = {&sections_.back()};
+  for (const ParameterInfo& parameter : parameters) used.push_back(&section_of(parameter.fqns));
+  for (const Section& section : sections_) {
+    if (std::find(used.begin(), used.end(), &section) != used.end()) continue;
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("'training.optimizer.groups' has the pattern '{}', which is found in the name of no "
+                    "parameter that no group before it has",
+                    section.pattern.text()))
+        .hint("`accel inspect MODEL --tensors` lists the names");
+  }
+}
+
+ModelStructure with_frozen(ModelStructure model, const OptimizerPlan& plan) {
+  plan.require_used(model.parameters);
+  for (ParameterInfo& parameter : model.parameters) {
+    if (plan.freezes(parameter.fqns)) parameter.requires_grad = false;
+  }
+  return model;
+}
+
+std::uint64_t state_bytes(const FlatLayout& layout, const OptimizerPlan& plan) {
+  constexpr std::uint64_t kElementBytes = 4;
+  const std::vector<GroupRange> ranges = group_ranges(layout);
+  std::uint64_t most = 0;
+  for (int shard = 0; shard < layout.mesh.shards(); ++shard) {
+    std::uint64_t bytes = 0;
+    for (const GroupRange& range : ranges) {
+      const std::uint64_t tensors = plan.groups()[range.group].tensors.size();
+      const auto elements = static_cast<std::uint64_t>(range.in_shard(layout, shard).size());
+      bytes = checked_add(bytes, checked_mul(elements, tensors * kElementBytes));
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 }  // namespace accel

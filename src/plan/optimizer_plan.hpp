@@ -1,23 +1,83 @@
 #pragma once
 
-#include <span>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/name_pattern.hpp"
+#include "core/config/config.hpp"
+#include "plan/flat_layout.hpp"
+#include "structure/structure.hpp"
 
 namespace accel {
 
 /// A tensor that an optimizer keeps for each trainable parameter: float32, and of the parameter's shape.
 struct OptimizerTensor {
   std::string_view name;  ///< Its name in torch's state dict.
+  double initial = 0;     ///< The value of its elements before the first step.
 };
 
-/// What an optimizer stores. Memory and disk space, the state in checkpoints and their reading follow from
-/// it.
-struct OptimizerPlan {
-  std::string_view type;  ///< The value of training.optimizer.type.
-  std::span<const OptimizerTensor> tensors;
+/// Parameters that one optimizer trains with the same options: one of torch's param_groups.
+struct OptimizerGroup {
+  std::string type;                  ///< A name of config::find_optimizer().
+  config::OptimizerOptions options;  ///< All that the optimizer has; weight_decay is that of this group.
+  double lr = 0;                     ///< The learning rate that the schedule multiplies.
+  std::vector<OptimizerTensor> tensors;
+  bool counts_steps = false;  ///< torch's state has the parameter's number of steps.
+  std::size_t optimizer = 0;  ///< Which of the run's optimizers it belongs to, one for each type.
 };
 
-/// The plan of a value of training.optimizer.type that accel supports.
-const OptimizerPlan& optimizer_plan(std::string_view type);
+/// What the optimizers of a run do with each parameter, and what they store for it. Layouts, memory and disk
+/// space, the state in checkpoints and their reading follow from it.
+class OptimizerPlan {
+ public:
+  /// AdamW with torch's defaults.
+  OptimizerPlan() : OptimizerPlan(config::OptimizerConfig{}) {}
+  /// Throws Error (kUsage) for a type or a pattern that does not exist.
+  explicit OptimizerPlan(const config::OptimizerConfig& config);
+
+  /// The groups in the order of torch's param_groups. A group may have no parameter.
+  [[nodiscard]] const std::vector<OptimizerGroup>& groups() const { return groups_; }
+  /// The index in groups() of a parameter. It has several names if it is tied.
+  [[nodiscard]] std::size_t group_of(const std::vector<std::string>& names,
+                                     const std::vector<std::int64_t>& shape) const;
+  /// Whether the configuration freezes the parameter.
+  [[nodiscard]] bool freezes(const std::vector<std::string>& names) const;
+  /// Throws Error (kUsage) for a section of training.optimizer.groups that has none of the parameters.
+  void require_used(const std::vector<ParameterInfo>& parameters) const;
+  /// The number of optimizers, each of which has a part of its own in a checkpoint. It is the number of types
+  /// of groups(), even if one has no parameter.
+  [[nodiscard]] std::size_t optimizers() const { return optimizers_; }
+
+ private:
+  /// The groups of one section of training.optimizer.groups, or of the parameters in none.
+  struct Section {
+    NamePattern pattern;
+    bool frozen = false;
+    bool keeps_decay = false;       ///< The section sets the weight decay, also of parameters of no_decay.
+    bool only_matrices = false;     ///< Another group has the parameters that are no matrices.
+    std::size_t first = 0;          ///< With weight decay; the next is without.
+    std::size_t first_of_rest = 0;  ///< The same for parameters that are no matrices.
+  };
+
+  std::size_t add_pair(const config::OptimizerKind& kind, const config::OptimizerOptions& options, double lr);
+  void add_section(const config::OptimizerConfig& config, const config::ParameterGroup& group);
+  [[nodiscard]] const Section& section_of(const std::vector<std::string>& names) const;
+
+  std::vector<std::string> no_decay_;
+  std::vector<Section> sections_;  ///< The last matches every name.
+  std::vector<OptimizerGroup> groups_;
+  std::size_t optimizers_ = 0;
+};
+
+/// The model with the parameters that training.optimizer.groups freezes as such. Throws Error (kUsage) for a
+/// section of the groups that has no parameter.
+ModelStructure with_frozen(ModelStructure model, const OptimizerPlan& plan);
+
+/// The most bytes that the state for one shard of a buffer takes, with the padding. Shards differ where
+/// groups store differently much.
+std::uint64_t state_bytes(const FlatLayout& layout, const OptimizerPlan& plan);
 
 }  // namespace accel

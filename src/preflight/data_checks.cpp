@@ -129,7 +129,7 @@ class DataChecks {
       const std::size_t field = number_of(source, training_.model.inputs[i]);
       check_input(source, source.samples->fields()[field], inputs[i]);
     }
-    if (training_.model.loss == "cross_entropy") check_labels(source, count);
+    if (training_.model.has_classes()) check_labels(source, count);
   }
 
   void check_input(const Source& source, const SampleField& field, const ProgramValue& input) const {

@@ -65,7 +65,7 @@ void preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
       return parse_notes(model.archive.accel_json());
     });
     blamed_on("mixed_precision", loaded, [&] { require_dtype(notes, loaded.config.fsdp.precision); });
-    const ModelPlan plan = plan_model(model.archive, loaded.config.fsdp);
+    const ModelPlan plan = plan_model(model.archive, loaded.config);
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);
       if (model.archive.forward_arguments().empty()) {

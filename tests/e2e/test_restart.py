@@ -264,5 +264,6 @@ def test_a_signal_that_a_scheduler_sends_to_all_is_not_followed_by_a_restart(acc
         with contextlib.suppress(ProcessLookupError):  # The launcher may have ended the second one already.
             os.kill(pid, signal.SIGTERM)
     code, _, said = run.finish(20)
-    assert code in (6, 143) and "restart" not in said, said
+    # The signal may also reach the launcher when its run is over and signals have their usual effect again.
+    assert code in (6, 143, -signal.SIGTERM) and "restart" not in said, said
     run.assert_nobody_is_left()

@@ -32,8 +32,8 @@
 #include "train/device/matrix_products.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/run/executor.hpp"
-#include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace {
 
@@ -66,7 +66,7 @@ ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec
   options.fsdp.precision = {precision.at(0), precision.at(1), precision.at(0)};
   for (const std::string& what : spec.value("offload", std::vector<std::string>()))
     (what == "params" ? options.storage : options.activation_storage) = apart;
-  options.no_decay = job.at("no_decay");
+  options.optimizer.no_decay = job.at("no_decay");
   options.poison = true;
   return options;
 }
@@ -79,10 +79,11 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   model.set_training(true);
   config::TrainingConfig training;
   config::OptimizerConfig& config = training.optimizer;
-  config.betas = job.at("betas");
-  config.eps = job.at("eps");
-  config.weight_decay = job.at("weight_decay");
-  AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
+  config.lr = 1;
+  config.options.betas = job.at("betas").get<std::array<double, 2>>();
+  config.options.eps = job.at("eps").get<double>();
+  config.options.weight_decay = job.at("weight_decay").get<double>();
+  Optimizer optimizer(OptimizerPlan(config), model.trainable_buffers(), model.groups().place().shard);
   const auto batches = batches_of(spec.at("inputs"), spec.at("arguments"), group.rank());
 
   const int micro_batches = spec.at("accumulate");

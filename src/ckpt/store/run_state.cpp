@@ -85,6 +85,15 @@ RunState run_state_of(const json& document) {
     for (const json& count : hook->at("iterations"))
       state.power_sgd->iterations.push_back(count_of(count, "'iterations'", 0, kMost));
   }
+  if (const auto plateau = document.find("plateau"); plateau != document.end()) {
+    state.plateau.emplace();
+    state.plateau->scale = number_at(*plateau, "scale");
+    if (!plateau->at("best").is_null()) state.plateau->best = number_at(*plateau, "best");
+    state.plateau->num_bad_epochs = count_at(*plateau, "num_bad_epochs", 0, state.step);
+    state.plateau->cooldown_counter = count_at(*plateau, "cooldown_counter", 0, kMost);
+    if (!(state.plateau->scale > 0 && state.plateau->scale <= 1))
+      throw_corrupt(fmt::format("has the factor {} on the learning rate", state.plateau->scale));
+  }
   return state;
 }
 
@@ -113,6 +122,12 @@ std::string encode_run_state(const RunState& state) {
   if (state.frozen_hash) document["frozen_hash"] = *state.frozen_hash;
   if (state.power_sgd)
     document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};
+  if (state.plateau) {
+    document["plateau"] = {{"scale", state.plateau->scale},
+                           {"best", state.plateau->best ? json(*state.plateau->best) : json(nullptr)},
+                           {"num_bad_epochs", state.plateau->num_bad_epochs},
+                           {"cooldown_counter", state.plateau->cooldown_counter}};
+  }
   return document.dump(2) + "\n";
 }
 

@@ -36,6 +36,14 @@ struct PowerSgdState {
   std::vector<std::int64_t> iterations;  ///< The iterations of each flat buffer.
 };
 
+/// The state of a learning rate that follows the held-out loss, with torch's names.
+struct PlateauState {
+  double scale = 1;            ///< The factor on the learning rates.
+  std::optional<double> best;  ///< Empty before the first finite loss.
+  std::int64_t num_bad_epochs = 0;
+  std::int64_t cooldown_counter = 0;
+};
+
 /// What `trainer_state.json` of a checkpoint says. Every rank has the same values.
 struct RunState {
   std::int64_t step = 0;             ///< The steps of the run that are done.
@@ -59,6 +67,7 @@ struct RunState {
   /// Set if the checkpoint has no frozen parameters (training.checkpoint.adapter_only): a hash of them.
   std::optional<std::string> frozen_hash;
   std::optional<PowerSgdState> power_sgd;  ///< Only the hook power_sgd has one.
+  std::optional<PlateauState> plateau;     ///< Only the schedule reduce_lr_on_plateau has one.
 };
 
 /// The text of the file, with a newline at its end.

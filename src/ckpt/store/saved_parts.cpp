@@ -7,9 +7,9 @@
 namespace accel::ckpt {
 
 std::optional<std::filesystem::path> saved_part(const std::filesystem::path& checkpoint,
-                                                std::string_view stem) {
-  for (const std::string& name :
-       {sharded_directory(stem, 0), file_stem(stem, 0) + ".bin", file_stem(stem, 0) + "_rank0.bin"}) {
+                                                std::string_view stem, int index) {
+  for (const std::string& name : {sharded_directory(stem, index), file_stem(stem, index) + ".bin",
+                                  file_stem(stem, index) + "_rank0.bin"}) {
     if (std::filesystem::exists(checkpoint / name)) return checkpoint / name;
   }
   return std::nullopt;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/config/optimizers.hpp"
+
 namespace accel::config {
 
 /// The resolved configuration: every value is set, and none contradicts another. The launcher makes it from
@@ -71,10 +73,17 @@ struct ModelConfig {
   bool broadcast_from_rank0 = false;
   std::optional<double> init_std;                   ///< The weights are random, with this standard deviation.
   std::vector<std::string> inputs = {"input_ids"};  ///< The batch fields passed to forward, in order.
-  std::string loss = "cross_entropy";   ///< It is "cross_entropy", or "model": forward returns the loss.
+  /// A name in the table of train/loop/loss.cpp, or "model": forward returns the loss.
+  std::string loss = "cross_entropy";
   std::string targets = "labels";       ///< The batch field that the loss compares the output with.
   std::string output = "0";             ///< The index or the name of the output, if forward returns several.
+  std::int64_t ignore_index = -100;     ///< A target of this value does not count.
+  double label_smoothing = 0;           ///< As in torch.nn.CrossEntropyLoss.
+  std::vector<double> class_weights;    ///< For each class; empty for equal weights.
+  double z_loss = 0;                    ///< The factor of the mean square of the logits' logsumexp.
   std::optional<double> uint8_divisor;  ///< forward gets fields of uint8 as float32 divided by this.
+  /// Whether the loss compares the output with numbers of classes.
+  [[nodiscard]] bool has_classes() const { return loss == "cross_entropy" || loss == "nll"; }
   /// Whether uint8_divisor is for this field: targets are numbers of classes.
   [[nodiscard]] bool divides(const std::string& field) const { return uint8_divisor && field != targets; }
 };
@@ -101,17 +110,35 @@ struct DataConfig {
 struct OptimizerConfig {
   std::string type = "adamw";
   double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-  std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
+  OptimizerOptions options;            ///< All that the optimizer has are set, and no others.
+  std::vector<std::string> no_decay;   ///< Parameters whose name contains one of these get no weight decay.
+  std::vector<ParameterGroup> groups;  ///< The first whose pattern a name matches has the parameter.
+};
+
+/// The options and defaults of torch.optim.lr_scheduler.ReduceLROnPlateau.
+struct PlateauConfig {
+  double factor = 0.1;
+  std::int64_t patience = 10;
+  double threshold = 1e-4;
+  std::string threshold_mode = "rel";
+  std::int64_t cooldown = 0;
+  double min_lr = 0;
 };
 
 struct SchedulerConfig {
-  std::string type = "constant";  ///< transformers' names: constant, constant_with_warmup, linear, cosine.
+  std::string type = "constant";  ///< A name of transformers (plan/schedule/learning_rate.cpp).
   std::int64_t warmup_steps = 0;
-  double min_lr_ratio = 0.0;     ///< The least fraction of `lr`; only with cosine.
-  std::int64_t total_steps = 0;  ///< The number of steps; 0 stands for max_steps.
+  double min_lr_ratio = 0.0;              ///< The least fraction of `lr`.
+  std::int64_t total_steps = 0;           ///< The number of steps; 0 stands for max_steps.
+  std::optional<double> num_cycles;       ///< Without it, that of the schedule.
+  double lr_end = 1e-7;                   ///< With polynomial: the last learning rate.
+  double power = 1;                       ///< With polynomial.
+  std::int64_t timescale = 0;             ///< With inverse_sqrt; 0 for the warm-up, or 10,000 without one.
+  std::optional<double> warmup_lr_ratio;  ///< With cosine_warmup_with_min_lr: where the warm-up begins.
+  std::int64_t decay_steps = 0;           ///< With warmup_stable_decay: the last steps, in which it decays.
+  std::string warmup_type = "linear";     ///< With warmup_stable_decay: linear, cosine or 1-sqrt.
+  std::string decay_type = "cosine";      ///< With warmup_stable_decay: linear, cosine or 1-sqrt.
+  PlateauConfig plateau;                  ///< With reduce_lr_on_plateau.
 };
 
 /// The forms of a checkpoint, as Accelerate names them.
@@ -193,6 +220,9 @@ struct TrainingConfig {
   SchedulerConfig lr_scheduler;
   std::int64_t max_steps = 0;
   std::int64_t gradient_accumulation_steps = 1;
+  /// What a step's loss and gradient are the mean of: "batches" (of the means of micro-batches), or "tokens"
+  /// (of all labels that count, over ranks and micro-batches).
+  std::string loss_mean = "batches";
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
   DdpConfig ddp;                 ///< It has all defaults without a communication hook.

@@ -37,6 +37,11 @@ std::string text_of(const Value& value) {
       for (const auto& [key, text] : texts) entries.push_back(fmt::format("{}: {}", key, text));
       return fmt::format("{{{}}}", fmt::join(entries, ", "));
     }
+    std::string operator()(const std::vector<Texts>& sections) const {
+      std::vector<std::string> entries;
+      for (const Texts& section : sections) entries.push_back((*this)(section));
+      return fmt::format("[{}]", fmt::join(entries, ", "));
+    }
   };
   return std::visit(Visitor{}, value);
 }

@@ -31,7 +31,7 @@ using Texts = std::vector<std::pair<std::string, std::string>>;
 
 /// A checked value. std::monostate is YAML's null: the key is set and asks for the default.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>,
-                           std::vector<double>, Texts>;
+                           std::vector<double>, Texts, std::vector<Texts>>;
 
 /// "true", "8", "0.1", "bf16", "[a, b]": the spelling that schema tables and error messages use.
 std::string text_of(const Value& value);

@@ -15,6 +15,7 @@
 #include "ckpt/store/saved_parts.hpp"
 #include "train/checkpoint/load_optimizer.hpp"
 #include "train/checkpoint/rank_state.hpp"
+#include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {
 namespace {
@@ -94,10 +95,10 @@ void require_sound(const GradScaler::State& state, const fs::path& file) {
                                                file.string(), state.scale, state.growth_tracker));
 }
 
-fs::path part_to_resume(const fs::path& checkpoint, std::string_view stem) {
-  if (auto part = ckpt::saved_part(checkpoint, stem)) return *part;
+fs::path part_to_resume(const fs::path& checkpoint, std::string_view stem, int index) {
+  if (auto part = ckpt::saved_part(checkpoint, stem, index)) return *part;
   throw Error(ErrorKind::kMissing,
-              fmt::format("'{}' has no '{}'", checkpoint.string(), ckpt::sharded_directory(stem, 0)));
+              fmt::format("'{}' has no '{}'", checkpoint.string(), ckpt::sharded_directory(stem, index)));
 }
 
 ckpt::RunState restore_what_ranks_have(const fs::path& directory, ShardedModel& model, ckpt::ReadSums* sums) {
@@ -118,10 +119,14 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
   LoadedRun run;
   run.state = restore_what_ranks_have(directory, model, sums);
   const Mesh& mesh = model.groups().mesh();
-  const fs::path optimizer_part = part_to_resume(directory, ckpt::kOptimizerStem);
-  const LoadedOptimizer loaded = load_optimizer(optimizer_part, run.state.optimizer_steps, optimizer,
-                                                model.groups().place().shard, sums);
-  require_same_step(loaded, run.state, optimizer_part);
+  std::vector<fs::path> optimizer_parts;
+  for (std::size_t i = 0; i < used_optimizers(optimizer).size(); ++i)
+    optimizer_parts.push_back(part_to_resume(directory, ckpt::kOptimizerStem, static_cast<int>(i)));
+  const KnownSteps known{run.state.optimizer_steps,
+                         run.state.parameter_steps.value_or(run.state.optimizer_steps)};
+  const LoadedOptimizer loaded =
+      load_optimizer(optimizer_parts, known, optimizer, model.groups().place().shard, sums);
+  require_same_step(loaded, run.state, optimizer_parts.front());
   const std::vector<std::string>& without = loaded.without;
   const int rank = model.groups().world().rank();
   const int world = mesh.size();

@@ -28,9 +28,10 @@ struct LoadedRun {
 /// Throws Error (kCorrupt), which names `file`, unless `state` is one that a GradScaler can have.
 void require_sound(const GradScaler::State& state, const std::filesystem::path& file);
 
-/// Where the model or the optimizer of `checkpoint` is; `stem` is as in ckpt::saved_part(). Throws Error
-/// (kMissing) if it is not there.
-std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, std::string_view stem);
+/// Where the model or the optimizer number `index` of `checkpoint` is; `stem` is as in ckpt::saved_part().
+/// Throws Error (kMissing) if it is not there.
+std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, std::string_view stem,
+                                     int index = 0);
 
 /// Reads the state of the run in the checkpoint `directory`, and restores the buffers that each rank has for
 /// itself and those of an adapter, as far as the number of ranks is the same. The model has been made with

@@ -17,6 +17,7 @@
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "train/checkpoint/load_optimizer.hpp"
+#include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {
 namespace {
@@ -69,8 +70,15 @@ fs::path foreign_part(const fs::path& checkpoint, std::string_view stem) {
 LoadedRun load_foreign_run(const fs::path& checkpoint, ShardedModel& model, Optimizer& optimizer,
                            std::optional<GradScaler>& scaler) {
   LoadedRun run;
-  const LoadedOptimizer loaded = load_optimizer(foreign_part(checkpoint, ckpt::kOptimizerStem), std::nullopt,
-                                                optimizer, model.groups().place().shard);
+  std::vector<fs::path> parts = {foreign_part(checkpoint, ckpt::kOptimizerStem)};
+  // Accelerate has a part for each optimizer; torch's get_optimizer_state_dict has one for all.
+  for (int i = 1; auto part = ckpt::saved_part(checkpoint, ckpt::kOptimizerStem, i); ++i)
+    parts.push_back(std::move(*part));
+  if (const std::size_t used = used_optimizers(optimizer).size(); parts.size() > 1 && parts.size() != used) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' has {} optimizers, and training.optimizer asks for {}",
+                                               checkpoint.string(), parts.size(), used));
+  }
+  const LoadedOptimizer loaded = load_optimizer(parts, {}, optimizer, model.groups().place().shard);
   run.state.step = loaded.steps;
   run.state.optimizer_steps = loaded.steps;
   const auto differs = [&](std::string what) { run.differences.push_back(std::move(what)); };

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "plan/flat_layout.hpp"
+#include "train/checkpoint/state_items.hpp"
 #include "weights/checkpoint_tensors.hpp"
 
 namespace accel::train {
@@ -24,27 +25,32 @@ namespace fs = std::filesystem;
 /// Reads the state of an optimizer, parameter by parameter.
 class OptimizerReader {
  public:
-  OptimizerReader(const fs::path& path, const OptimizerPlan& plan, ckpt::ReadSums* sums)
-      : plan_(plan), tensors_(path, CheckpointTensors::Part::kOptimizer) {
+  OptimizerReader(const fs::path& path, std::int64_t uncounted_steps, ckpt::ReadSums* sums)
+      : tensors_(path, CheckpointTensors::Part::kOptimizer), uncounted_steps_(uncounted_steps) {
     tensors_.note_in(sums);
   }
 
   /// Fills the tensors of `state` and returns the steps of its parameters.
-  std::vector<std::int64_t> read(const Optimizer::State& state, int shard) {
+  std::vector<std::int64_t> read(const OptimizerState& state, const OptimizerGroup& group, int shard) {
     const at::NoGradGuard no_grad;
     const FlatLayout& layout = state.buffer->layout();
     std::vector<std::int64_t> steps;
     std::vector<Found> found;
-    for (const FlatParameter& parameter : layout.parameters) {
-      found.push_back(find(parameter.spec));
-      steps.push_back(found.back().step == nullptr ? 0 : steps_of(*found.back().step, parameter.spec));
-      if (found.back().step == nullptr) without_.push_back(parameter.spec.fqns.front());
+    for (std::size_t i = state.range.first; i < state.range.end; ++i) {
+      const ParameterSpec& spec = layout.parameters[i].spec;
+      found.push_back(find(spec, group));
+      const Found& parameter = found.back();
+      if (!parameter.is_there) without_.push_back(spec.fqns.front());
+      steps.push_back(!parameter.is_there         ? 0
+                      : parameter.step == nullptr ? uncounted_steps_
+                                                  : steps_of(*parameter.step, spec));
     }
     for (const ShardPiece& piece : pieces_of(layout, layout.is_replicated() ? 0 : shard)) {
-      const Found& parameter = found[piece.parameter];
-      if (parameter.step == nullptr) continue;
+      if (!state.has(piece.parameter)) continue;
+      const Found& parameter = found[piece.parameter - state.range.first];
+      if (!parameter.is_there) continue;
       for (std::size_t i = 0; i < state.tensors.size(); ++i)
-        read(*parameter.tensors[i], piece, state.tensors[i]);
+        read(*parameter.tensors[i], piece, state.tensors[i], piece.shard_offset - state.in_shard.begin);
     }
     return steps;
   }
@@ -56,24 +62,28 @@ class OptimizerReader {
  private:
   using Tensor = CheckpointTensors::Tensor;
   struct Found {
-    const Tensor* step = nullptr;
-    std::vector<const Tensor*> tensors;  ///< Those of the plan.
+    bool is_there = false;
+    const Tensor* step = nullptr;        ///< Null if the optimizer does not count steps.
+    std::vector<const Tensor*> tensors;  ///< Those of the group.
   };
 
-  /// Empty if the optimizer has no state of the parameter, which never had a gradient then.
-  Found find(const ParameterSpec& spec) {
+  /// What the checkpoint has of a parameter; nothing if the parameter never had a gradient.
+  Found find(const ParameterSpec& spec, const OptimizerGroup& group) {
+    // An optimizer that stores nothing has state of every parameter.
+    if (group.tensors.empty() && !group.counts_steps) return {.is_there = true};
     for (const std::string& fqn : spec.fqns) {
       const std::string prefix = "state." + fqn + ".";
-      Found found{tensors_.find(prefix + "step"), {}};
-      bool has_any = found.step != nullptr;
-      for (const OptimizerTensor& tensor : plan_.tensors) {
+      Found found;
+      if (group.counts_steps) found.step = tensors_.find(prefix + "step");
+      found.is_there = found.step != nullptr;
+      for (const OptimizerTensor& tensor : group.tensors) {
         found.tensors.push_back(tensors_.find(prefix + std::string(tensor.name)));
-        has_any |= found.tensors.back() != nullptr;
+        found.is_there |= found.tensors.back() != nullptr;
       }
-      if (!has_any) continue;
-      if (found.step == nullptr) fail_missing(prefix + "step");
-      for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-        const std::string name = prefix + std::string(plan_.tensors[i].name);
+      if (!found.is_there) continue;
+      if (group.counts_steps && found.step == nullptr) fail_missing(prefix + "step");
+      for (std::size_t i = 0; i < group.tensors.size(); ++i) {
+        const std::string name = prefix + std::string(group.tensors[i].name);
         const Tensor* const tensor = found.tensors[i];
         if (tensor == nullptr) fail_missing(name);
         if (tensor->shape != spec.shape) {
@@ -88,7 +98,8 @@ class OptimizerReader {
   }
 
   [[noreturn]] void fail_missing(const std::string& name) const {
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no '{}'", tensors_.path().string(), name));
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no '{}'", tensors_.path().string(), name))
+        .hint("is it of another training.optimizer?");
   }
 
   std::int64_t steps_of(const Tensor& tensor, const ParameterSpec& spec) {
@@ -102,8 +113,8 @@ class OptimizerReader {
                                                  tensors_.path().string(), spec.fqns.front()));
   }
 
-  void read(const Tensor& tensor, const ShardPiece& piece, const at::Tensor& flat) {
-    at::Tensor out = flat.narrow(0, piece.shard_offset, piece.in_parameter.size());
+  void read(const Tensor& tensor, const ShardPiece& piece, const at::Tensor& flat, std::int64_t begin) {
+    at::Tensor out = flat.narrow(0, begin, piece.in_parameter.size());
     const auto dtype = ckpt::dtype_of_torch_name(c10::getDtypeNames(out.scalar_type()).first);
     if (!dtype || !can_read_as(tensor.dtype, *dtype)) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' holds moments of dtype {}", tensors_.path().string(),
@@ -116,32 +127,41 @@ class OptimizerReader {
     if (!out.is_cpu()) out.copy_(host);
   }
 
-  const OptimizerPlan& plan_;
   CheckpointTensors tensors_;
+  std::int64_t uncounted_steps_;
   std::vector<std::string> without_;
 };
 
 }  // namespace
 
-LoadedOptimizer load_optimizer(const fs::path& path, std::optional<std::int64_t> steps, Optimizer& optimizer,
-                               int shard, ckpt::ReadSums* sums) {
-  OptimizerReader reader(path, optimizer.plan(), sums);
+LoadedOptimizer load_optimizer(const std::vector<fs::path>& paths, const KnownSteps& known,
+                               Optimizer& optimizer, int shard, ckpt::ReadSums* sums) {
+  const std::vector<std::size_t> used = used_optimizers(optimizer);
   LoadedOptimizer loaded;
-  std::vector<std::vector<std::int64_t>> parameter_steps;
-  for (const Optimizer::State& state : optimizer.states()) {
-    parameter_steps.push_back(reader.read(state, shard));
-    for (const std::int64_t count : parameter_steps.back())
-      loaded.parameter_steps = std::max(loaded.parameter_steps, count);
+  std::vector<std::vector<std::int64_t>> parameter_steps(optimizer.states().size());
+  for (std::size_t part = 0; part < paths.size(); ++part) {
+    OptimizerReader reader(paths[part], known.uncounted, sums);
+    for (std::size_t i = 0; i < optimizer.states().size(); ++i) {
+      const OptimizerState& state = optimizer.states()[i];
+      const OptimizerGroup& group = optimizer.plan().groups()[state.range.group];
+      if (paths.size() > 1 && group.optimizer != used.at(part)) continue;
+      parameter_steps[i] = reader.read(state, group, shard);
+      for (const std::int64_t count : parameter_steps[i])
+        loaded.parameter_steps = std::max(loaded.parameter_steps, count);
+    }
+    loaded.without.insert(loaded.without.end(), reader.without().begin(), reader.without().end());
+    const std::vector<std::string> unused = reader.unused();
+    if (unused.empty()) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' has state of {} tensors that the optimizer does not have, among them '{}'",
+                            paths[part].string(), unused.size(), unused.front()))
+        .hint(
+            "resume with the model, the optimizer and the frozen parameters of the run that wrote the "
+            "checkpoint");
   }
-  loaded.steps = steps.value_or(loaded.parameter_steps);
+  loaded.steps = known.optimizer.value_or(loaded.parameter_steps);
   optimizer.restore_steps(loaded.steps, std::move(parameter_steps));
-  loaded.without = reader.without();
-  const std::vector<std::string> unused = reader.unused();
-  if (unused.empty()) return loaded;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' has state of {} tensors that the optimizer does not have, among them '{}'",
-                          path.string(), unused.size(), unused.front()))
-      .hint("resume with the model and the frozen parameters of the run that wrote the checkpoint");
+  return loaded;
 }
 
 }  // namespace accel::train

@@ -46,6 +46,10 @@ SavedPart part_of(std::string directory, int rank, RankState own,
           std::move(items_of)};
 }
 
+std::string optimizer_directory(std::size_t index) {
+  return ckpt::sharded_directory(ckpt::kOptimizerStem, static_cast<int>(index));
+}
+
 /// Returns the bytes that a checkpoint takes at least, while it is converted to another form.
 std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer,
                            const config::CheckpointConfig& config) {
@@ -63,9 +67,11 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer
     }
   }
   std::uint64_t optimizer_bytes = 0;
-  for (const Optimizer::State& state : optimizer.states()) {
-    for (const at::Tensor& tensor : state.tensors)
-      optimizer_bytes += bytes_of(state.buffer->layout(), tensor.element_size());
+  for (const OptimizerState& state : optimizer.states()) {
+    for (std::size_t i = state.range.first; i < state.range.end; ++i) {
+      const auto numel = static_cast<std::uint64_t>(state.buffer->layout().parameters[i].numel);
+      for (const at::Tensor& tensor : state.tensors) optimizer_bytes += numel * tensor.element_size();
+    }
   }
   // A converted part stands beside the sharded one for a while.
   const std::uint64_t twice = config.type == config::StateDictType::kFull
@@ -127,7 +133,8 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
     store_.begin(step);
     require_space(job_->directory, tensor_bytes(model_, optimizer_, config_.checkpoint));
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
-    make_directory(job_->directory / ckpt::sharded_directory(ckpt::kOptimizerStem, 0));
+    for (std::size_t i = 0; i < used_optimizers(optimizer_).size(); ++i)
+      make_directory(job_->directory / optimizer_directory(i));
     if (has_rank_state(model_, config_.checkpoint.adapter_only))
       make_directory(job_->directory / kRankStateDirectory);
   });
@@ -148,22 +155,24 @@ void CheckpointSaver::give_up(const std::exception& error) {
   if (snapshot_ != nullptr) snapshot_->abandon();
 }
 
-std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
+std::vector<SavedPart> CheckpointSaver::parts_of(double scale) const {
   const int rank = group_.rank();
   const Mesh& mesh = model_.groups().mesh();
   // The states refer to the tensors; the numbers of steps are copied.
-  const std::vector<Optimizer::State> states = optimizer_.states();
-  const auto optimizer_of = [this, &mesh, states, lr](int of) {
-    return optimizer_state(optimizer_, states, mesh, {.next = lr, .base = config_.optimizer.lr}, of);
-  };
+  const std::vector<OptimizerState> states = optimizer_.states();
   std::vector<SavedPart> parts;
-  // The first model and the first optimizer.
   parts.push_back(part_of(ckpt::sharded_directory(ckpt::kModelStem, 0), rank,
                           model_state(model_, config_.checkpoint.adapter_only, rank), [this](int of) {
                             return model_state(model_, config_.checkpoint.adapter_only, of).items;
                           }));
-  parts.push_back(part_of(ckpt::sharded_directory(ckpt::kOptimizerStem, 0), rank, optimizer_of(rank),
-                          [optimizer_of](int of) { return optimizer_of(of).items; }));
+  const std::vector<std::size_t> optimizers = used_optimizers(optimizer_);
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    const auto optimizer_of = [this, &mesh, states, scale, number = optimizers[i]](int of) {
+      return optimizer_state(optimizer_, states, mesh, {.optimizer = number, .rank = of, .scale = scale});
+    };
+    parts.push_back(part_of(optimizer_directory(i), rank, optimizer_of(rank),
+                            [optimizer_of](int of) { return optimizer_of(of).items; }));
+  }
   if (!has_rank_state(model_, config_.checkpoint.adapter_only)) return parts;
   // Training changes what each rank has for itself, so the items of all ranks are taken now.
   std::vector<std::vector<ckpt::DcpItem>> items(static_cast<std::size_t>(mesh.size()));
@@ -177,10 +186,10 @@ std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
 
 void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   job_->state = std::move(state);
-  job_->parts = parts_of(job_->state.next_lr);
-  job_->base_lr = config_.optimizer.lr;
+  job_->parts = parts_of(job_->state.next_scale);
   if (!config_.checkpoint.adapter_only) job_->tied = tied_names(model_);
-  job_->parameter_groups = count_param_groups(optimizer_.states());
+  for (const std::size_t number : used_optimizers(optimizer_))
+    job_->base_rates.push_back(base_rates(optimizer_, number));
   std::vector<at::Tensor> changing;
   std::vector<at::Tensor> constant;
   std::vector<at::Tensor> kept_now;  // These must not be read while training goes on.

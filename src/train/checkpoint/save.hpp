@@ -92,7 +92,7 @@ class CheckpointSaver {
   /// Runs `work` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& work);
   void take_snapshot(TrainerState state, bool waits);
-  [[nodiscard]] std::vector<SavedPart> parts_of(double lr) const;
+  [[nodiscard]] std::vector<SavedPart> parts_of(double scale) const;
   void keep(const Optimizer::State& state);
   /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void export_model(std::int64_t step) const;

@@ -84,17 +84,18 @@ json write_torch_file(const fs::path& directory, const std::string& name, ckpt::
 
 /// Writes what Accelerator.load_state reads of a scheduler: the state of a LambdaLR. AcceleratedScheduler
 /// makes as many steps as there are ranks with each step of the optimizer, unless split_batches is set.
-json write_scheduler(const SaveJob& job) {
+json write_scheduler(const SaveJob& job, std::size_t optimizer) {
   const std::int64_t steps = job.state.run.optimizer_steps * job.world_size;
   ckpt::pickle::List base;
   ckpt::pickle::List last;
   ckpt::pickle::List lambdas;
-  for (std::size_t i = 0; i < job.parameter_groups; ++i) {
-    base.items.emplace_back(job.base_lr);
-    last.items.emplace_back(job.state.next_lr);
+  for (const double rate : job.base_rates[optimizer]) {
+    base.items.emplace_back(rate);
+    last.items.emplace_back(rate * job.state.next_scale);
     lambdas.items.emplace_back(ckpt::pickle::None{});
   }
-  return write_torch_file(job.directory, "scheduler.bin",
+  const std::string name = optimizer == 0 ? "scheduler.bin" : fmt::format("scheduler_{}.bin", optimizer);
+  return write_torch_file(job.directory, name,
                           {{{"base_lrs", base},
                             {"last_epoch", steps},
                             {"_step_count", steps + 1},
@@ -200,7 +201,7 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
     add_file(write_text(job.directory, ckpt::kWeightConversionsName, job.weight_conversions + "\n"));
   if (!job.adapter_config.empty())
     add_file(write_text(job.directory, std::string(ckpt::kAdapterConfigName), job.adapter_config));
-  add_file(write_scheduler(job));
+  for (std::size_t i = 0; i < job.base_rates.size(); ++i) add_file(write_scheduler(job, i));
   if (job.state.scaler) {
     add_file(write_scaler(job.directory, *job.state.scaler));
     add_file(write_torch_scaler(job.directory, *job.state.scaler));

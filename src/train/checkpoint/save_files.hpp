@@ -25,7 +25,7 @@ struct TrainerState {
   ckpt::RunState run;
   std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
   RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
-  double next_lr = 0;                               ///< The learning rate of the next step.
+  double next_scale = 1;                            ///< The factor of the learning rates in the next step.
 };
 
 /// What one rank writes into one directory of a checkpoint.
@@ -47,12 +47,12 @@ struct SaveJob {
   config::StateDictType type = config::StateDictType::kSharded;
   std::vector<SavedPart> parts;
   TrainerState state;
-  double base_lr = 0;              ///< The learning rate that the schedule multiplies.
   std::string weight_conversions;  ///< ModelNotes::weight_conversions.
   std::string adapter_config;      ///< ModelNotes::adapter_config; empty if all weights are saved.
   /// The further names of tied parameters in the model's part, each with the first name of its parameter.
   std::map<std::string, std::string> tied;
-  std::size_t parameter_groups = 1;  ///< The number of the optimizer's parameter groups.
+  /// For each optimizer, the learning rates of its param_groups, which the schedule multiplies.
+  std::vector<std::vector<double>> base_rates;
 };
 
 /// Writes this rank's files and syncs them. Returns their entries for the manifest: a list of {name, bytes,

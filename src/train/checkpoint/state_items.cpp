@@ -3,9 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,37 +37,52 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
   state.sources.emplace_back();
 }
 
-/// Adds torch's param_groups: one for the parameters with weight decay, one for those without.
-void add_param_groups(RankState& state, const Optimizer& optimizer, const LearningRates& lr) {
-  std::int64_t group = 0;
-  for (const bool decay : {true, false}) {
+/// Calls `visit` with each group of the optimizer `number` that has parameters, and the names of these.
+template <class Visit>
+void visit_groups(const Optimizer& optimizer, std::size_t number, const Visit& visit) {
+  const std::vector<OptimizerGroup>& groups = optimizer.plan().groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].optimizer != number) continue;
     ckpt::pickle::List names;
-    for (const Optimizer::State& entry : optimizer.states()) {
-      for (const FlatParameter& parameter : entry.buffer->layout().parameters) {
-        if (parameter.spec.decay == decay) names.items.emplace_back(parameter.spec.fqns.front());
-      }
+    for (const OptimizerState& state : optimizer.states()) {
+      if (state.range.group != i) continue;
+      for (std::size_t at = state.range.first; at < state.range.end; ++at)
+        names.items.emplace_back(state.buffer->layout().parameters[at].spec.fqns.front());
     }
-    if (names.items.empty()) continue;
+    if (!names.items.empty()) visit(groups[i], names);
+  }
+}
+
+/// Adds torch's param_groups.
+void add_param_groups(RankState& state, const Optimizer& optimizer, const OptimizerPart& part) {
+  std::int64_t number = 0;
+  visit_groups(optimizer, part.optimizer, [&](const OptimizerGroup& group, const ckpt::pickle::List& names) {
     const auto add = [&](const char* key, const ckpt::pickle::Value& value) {
-      add_object(state, {"optimizer", "param_groups", group, key}, value);
+      add_object(state, {"optimizer", "param_groups", number, key}, value);
     };
     add("params", names);
-    add("lr", lr.next);
-    add("initial_lr", lr.base);
-    for (const auto& [key, value] : optimizer.param_group(decay)) add(key, value);
-    ++group;
-  }
+    add("lr", group.lr * part.scale);
+    add("initial_lr", group.lr);
+    for (const auto& [key, value] : param_group(group)) add(key, value);
+    ++number;
+  });
 }
 
 }  // namespace
 
-std::size_t count_param_groups(const std::vector<Optimizer::State>& states) {
-  std::array<bool, 2> found = {};
-  for (const Optimizer::State& state : states) {
-    for (const FlatParameter& parameter : state.buffer->layout().parameters)
-      found[parameter.spec.decay ? 1 : 0] = true;
+std::vector<std::size_t> used_optimizers(const Optimizer& optimizer) {
+  std::vector<std::size_t> used;
+  for (std::size_t number = 0; number < optimizer.plan().optimizers(); ++number) {
+    if (!base_rates(optimizer, number).empty()) used.push_back(number);
   }
-  return static_cast<std::size_t>(std::count(found.begin(), found.end(), true));
+  return used;
+}
+
+std::vector<double> base_rates(const Optimizer& optimizer, std::size_t number) {
+  std::vector<double> rates;
+  visit_groups(optimizer, number,
+               [&](const OptimizerGroup& group, const auto& /*names*/) { rates.push_back(group.lr); });
+  return rates;
 }
 
 void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
@@ -129,35 +141,39 @@ std::map<std::string, std::string> tied_names(const ShardedModel& model) {
   return names;
 }
 
-RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimizer::State>& states,
-                          const Mesh& mesh, const LearningRates& lr, int rank) {
-  RankState state;
-  const std::span<const OptimizerTensor> tensors = optimizer.plan().tensors;
+RankState optimizer_state(const Optimizer& optimizer, const std::vector<OptimizerState>& states,
+                          const Mesh& mesh, const OptimizerPart& part) {
+  RankState result;
   const auto path = [](const ParameterSpec& spec, std::string_view name) {
     return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), std::string(name)};
   };
-  for (const Optimizer::State& entry : states) {
-    const FlatLayout& layout = entry.buffer->layout();
-    for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank))) {
+  for (const OptimizerState& state : states) {
+    const OptimizerGroup& group = optimizer.plan().groups()[state.range.group];
+    if (group.optimizer != part.optimizer) continue;
+    const FlatLayout& layout = state.buffer->layout();
+    for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(part.rank))) {
+      if (!state.has(piece.parameter)) continue;
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const at::Tensor& flat = entry.tensors[i];
-        add_range(state, path(spec, tensors[i].name), dtype_of(flat.scalar_type()), spec.shape,
-                  piece.in_parameter, flat, piece.shard_offset);
+      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+        const at::Tensor& flat = state.tensors[i];
+        add_range(result, path(spec, group.tensors[i].name), dtype_of(flat.scalar_type()), spec.shape,
+                  piece.in_parameter, flat, piece.shard_offset - state.in_shard.begin);
       }
     }
-    if (rank != 0) continue;
-    for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+    if (part.rank != 0) continue;
+    for (std::size_t i = state.range.first; i < state.range.end; ++i) {
       const FlatParameter& parameter = layout.parameters[i];
-      add_whole(state, path(parameter.spec, "step"),
-                at::full({}, static_cast<double>(entry.steps[i]), at::kFloat));
+      if (group.counts_steps) {
+        add_whole(result, path(parameter.spec, "step"),
+                  at::full({}, static_cast<double>(state.steps_of(i)), at::kFloat));
+      }
       if (parameter.numel > 0) continue;
-      for (const OptimizerTensor& tensor : tensors)
-        add_whole(state, path(parameter.spec, tensor.name), at::empty(parameter.spec.shape, at::kFloat));
+      for (const OptimizerTensor& tensor : group.tensors)
+        add_whole(result, path(parameter.spec, tensor.name), at::empty(parameter.spec.shape, at::kFloat));
     }
   }
-  if (rank == 0) add_param_groups(state, optimizer, lr);
-  return state;
+  if (part.rank == 0) add_param_groups(result, optimizer, part);
+  return result;
 }
 
 }  // namespace accel::train

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,19 +41,24 @@ RankState model_state(const ShardedModel& model, bool adapter_only, int rank);
 /// adapter's parameters have other names there.
 std::map<std::string, std::string> tied_names(const ShardedModel& model);
 
-/// The number of param_groups in what optimizer_state() returns: 2 if only some parameters have weight decay.
-std::size_t count_param_groups(const std::vector<Optimizer::State>& states);
+/// The optimizers of the plan that have parameters, in their order. Each is a part of a checkpoint.
+std::vector<std::size_t> used_optimizers(const Optimizer& optimizer);
 
-struct LearningRates {
-  double next = 0;  ///< That of the next step.
-  double base = 0;  ///< training.optimizer.lr.
+/// The learning rates of the param_groups of one optimizer, before the schedule.
+std::vector<double> base_rates(const Optimizer& optimizer, std::size_t number);
+
+/// Which part of the optimizer's state optimizer_state() returns.
+struct OptimizerPart {
+  std::size_t optimizer = 0;  ///< One of used_optimizers().
+  int rank = 0;               ///< What this rank of the mesh writes.
+  double scale = 1;           ///< The factor of the learning rates in the next step.
 };
 
-/// Returns the part of the optimizer's state dict, under the root key `optimizer`, that `rank` of the mesh
-/// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.step, the tensors of the plan
-/// beside it, such as state.<fqn>.exp_avg, and, on rank 0, param_groups. `states` are those of the optimizer.
-/// A thread that calls this while the optimizer counts steps passes a copy of them.
-RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimizer::State>& states,
-                          const Mesh& mesh, const LearningRates& lr, int rank);
+/// Returns a part of the optimizer's state dict, under the root key `optimizer`. It has the form of torch's
+/// get_optimizer_state_dict: state.<fqn>.step, if the optimizer counts steps, the tensors of the plan beside
+/// it, such as state.<fqn>.exp_avg, and, on rank 0, param_groups. `states` are those of the optimizer. A
+/// thread that calls this while the optimizer counts steps passes a copy of them.
+RankState optimizer_state(const Optimizer& optimizer, const std::vector<OptimizerState>& states,
+                          const Mesh& mesh, const OptimizerPart& part);
 
 }  // namespace accel::train

@@ -114,7 +114,10 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
                            MeshGroups groups)
-    : module_(file.module()), device_(device), groups_(std::move(groups)) {
+    : module_(file.module()),
+      device_(device),
+      groups_(std::move(groups)),
+      optimizer_plan_(options.optimizer) {
   ModelNotes notes = parse_notes(file.accel_json());
   notes.is_exported ? patch_exported(module_, device_) : patch_traced(module_, device_);
   ShardingOptions resolved = options;
@@ -134,7 +137,8 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
-  structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
+  structure_ =
+      with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   // One shard may be a copy, too: where parameters compute in 16 bits, or are offloaded.
@@ -180,7 +184,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (BufferPlan& planned :
-         plan_buffers(structure_, plan, options.no_decay, groups_.mesh(), options.fsdp.precision)) {
+         plan_buffers(structure_, plan, optimizer_plan_, groups_.mesh(), options.fsdp.precision)) {
       auto buffer =
           std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned), planned.trainable,
                                        pool_, planned.replicated ? beside : storage_);

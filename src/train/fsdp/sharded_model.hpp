@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "plan/optimizer_plan.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"
@@ -27,7 +28,7 @@ namespace accel::train {
 
 struct ShardingOptions {
   config::FsdpConfig fsdp;
-  std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
+  config::OptimizerConfig optimizer;
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
   std::function<void()> on_wrapped;
@@ -75,6 +76,8 @@ class ShardedModel {
 
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
+  /// The optimizers for which the buffers are laid out.
+  [[nodiscard]] const OptimizerPlan& optimizer_plan() const { return optimizer_plan_; }
   /// ModelNotes::weight_conversions of the model file.
   [[nodiscard]] const std::string& weight_conversions() const { return weight_conversions_; }
   /// ModelNotes::adapter_config of the model file.
@@ -127,6 +130,7 @@ class ShardedModel {
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;
+  OptimizerPlan optimizer_plan_;
   StepState step_{groups_};
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;

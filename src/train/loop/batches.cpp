@@ -36,7 +36,7 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
                                  std::uint64_t seed, const DataParallel& ranks, at::Device device)
     : config_(config),
-      compares_labels_(model.loss == "cross_entropy"),
+      compares_labels_(model.has_classes()),
       data_(Samples::open(config.train, model)),
       seed_(seed),
       rank_(ranks.rank),

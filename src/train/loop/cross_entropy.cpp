@@ -12,8 +12,6 @@
 namespace accel::train {
 namespace {
 
-constexpr std::int64_t kIgnored = -100;  // torch's default.
-
 /// Returns the bytes of the float32 logits that are processed at a time. On the CPU they fit a core's cache,
 /// for each thread. On CUDA they are enough to be worth a kernel's launch.
 std::int64_t chunk_bytes(const at::Tensor& logits) {
@@ -53,34 +51,22 @@ class Chunks {
   at::Tensor log_probabilities_;
 };
 
-void require_classes(const at::Tensor& targets, std::int64_t classes) {
-  if (!targets.device().is_cpu() || targets.numel() == 0) return;
-  const at::Tensor wrong = targets.ne(kIgnored).logical_and_(targets.lt(0).logical_or_(targets.ge(classes)));
-  if (!wrong.any().item<bool>()) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("cross_entropy: the target {} is not a class, the logits have {}",
-                          targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
-      .hint(
-          "were the tokens made with another vocabulary than the model's? -100 is a target that does not "
-          "count");
-}
-
 class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets) {
     Chunks chunks(logits);
     // The log-probability of each row's target, as logits of a single class.
-    const at::Tensor ignored = targets.eq(kIgnored);
+    const at::Tensor ignored = targets.eq(kIgnoredTarget);
     const at::Tensor columns = targets.masked_fill(ignored, 0).unsqueeze(1);
     const at::Tensor picked = at::empty({logits.size(0), 1}, logits.options().dtype(chunks.dtype()));
     chunks.for_each([&](std::int64_t first, std::int64_t rows, const at::Tensor& logarithms) {
       at::Tensor target = picked.narrow(0, first, rows);
       at::gather_out(target, logarithms, 1, columns.narrow(0, first, rows));
     });
-    const at::Tensor only_class = at::zeros_like(targets).masked_fill_(ignored, kIgnored);
+    const at::Tensor only_class = at::zeros_like(targets).masked_fill_(ignored, kIgnoredTarget);
     const auto [loss, counted] =
-        at::nll_loss_forward(picked, only_class, /*weight=*/{}, at::Reduction::Mean, kIgnored);
+        at::nll_loss_forward(picked, only_class, /*weight=*/{}, at::Reduction::Mean, kIgnoredTarget);
     context->save_for_backward({logits, targets, counted});
     return loss;
   }
@@ -98,7 +84,7 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
     chunks.for_each([&](std::int64_t first, std::int64_t rows, const at::Tensor& logarithms) {
       at::Tensor outer = log_gradients.narrow(0, 0, rows);
       at::nll_loss_backward_out(outer, gradients[0], logarithms, targets.narrow(0, first, rows),
-                                /*weight=*/{}, at::Reduction::Mean, kIgnored, saved[2]);
+                                /*weight=*/{}, at::Reduction::Mean, kIgnoredTarget, saved[2]);
       at::Tensor target = result.narrow(0, first, rows);
       at::Tensor inner = logit_gradients.defined() ? logit_gradients.narrow(0, 0, rows) : target;
       at::_log_softmax_backward_data_out(inner, outer, logarithms, 1, chunks.dtype());
@@ -110,9 +96,22 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
 
 }  // namespace
 
+void require_classes(const at::Tensor& targets, std::int64_t classes) {
+  if (!targets.device().is_cpu() || targets.numel() == 0) return;
+  const at::Tensor wrong =
+      targets.ne(kIgnoredTarget).logical_and_(targets.lt(0).logical_or_(targets.ge(classes)));
+  if (!wrong.any().item<bool>()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("cross_entropy: the target {} is not a class, the logits have {}",
+                          targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
+      .hint(
+          "were the tokens made with another vocabulary than the model's? -100 is a target that does not "
+          "count");
+}
+
 at::Tensor counted_targets(const at::Tensor& targets) {
   const bool is_integer = at::isIntegralType(targets.scalar_type(), /*includeBool=*/false);
-  return (is_integer ? targets.to(at::kLong) : targets).ne(kIgnored);
+  return (is_integer ? targets.to(at::kLong) : targets).ne(kIgnoredTarget);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

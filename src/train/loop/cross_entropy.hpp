@@ -4,6 +4,13 @@
 
 namespace accel::train {
 
+/// A target that does not count, torch's default. Samples::to_device() gives it to others.
+inline constexpr std::int64_t kIgnoredTarget = -100;
+
+/// Throws Error (kUsage) for a target on the CPU that is not a class and not kIgnoredTarget. On CUDA the
+/// kernels find it, as in torch.
+void require_classes(const at::Tensor& targets, std::int64_t classes);
+
 /// Returns which targets count, as booleans of the same shape: those that are not -100. Integers are compared
 /// as int64, because uint8 cannot hold -100 and would take 156 for it.
 at::Tensor counted_targets(const at::Tensor& targets);

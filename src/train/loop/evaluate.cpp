@@ -22,7 +22,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   const std::int64_t all = data.source().size();
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (all + batch * ranks.size - 1) / (batch * ranks.size);
-  const bool is_own_loss = config.model.loss == "model";
+  const bool has_classes = config.model.has_classes();
   at::Tensor loss_sum;  // The sums, in float64, are read once, so that the host runs ahead of a GPU.
   at::Tensor right_sum;
   double seen = 0;
@@ -33,13 +33,13 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
     const Batch inputs = data.batch(samples, labels, device);
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
-    // A model's own loss does not say how many labels it counts.
-    const auto weight = static_cast<double>(is_own_loss ? count : *inputs.counted);
+    // A loss without classes, such as a model's own, weighs samples alike.
+    const auto weight = static_cast<double>(has_classes ? *inputs.counted : count);
     if (count == 0 || weight == 0) continue;
     const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
     loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
     seen += weight;
-    if (is_own_loss) continue;
+    if (!has_classes) continue;
     const at::Tensor right = right_labels_of(config.model, result, inputs).to(at::kDouble);
     right_sum = right_sum.defined() ? right_sum + right : right;
   }
@@ -52,7 +52,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   require_one_order(sums[3], sums[4], ranks.size, "the evaluation");
   // Without any label that counts they are not numbers, as of a single batch.
   Evaluation result{sums[0] / sums[1], std::nullopt};
-  if (!is_own_loss) result.accuracy = sums[2] / sums[1];
+  if (has_classes) result.accuracy = sums[2] / sums[1];
   return result;
 }
 

@@ -10,10 +10,11 @@ namespace accel::train {
 /// Returns the model's inputs from a batch, in the configured order.
 std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch);
 
-/// Returns the scalar loss of a forward's result. It is the cross entropy between logits [..., classes] and
-/// int64 targets [...], the mean over all targets that are not -100, computed in float32
-/// (train/loop/cross_entropy). With `loss: model` it is the result itself. A result of the wrong type or
-/// shape is an Error of kind kUsage.
+/// Returns the scalar loss of a forward's result, in float32. With classes (ModelConfig::has_classes()) it is
+/// between logits, or logarithms of probabilities, [..., classes] and int64 targets [...], the mean over all
+/// targets that are not kIgnoredTarget. The other losses are torch's, between an output and targets of the
+/// same shape. With `loss: model` it is the result itself. A result of the wrong type or shape is an Error of
+/// kind kUsage.
 at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch);
 
 /// How many labels that count have the largest logit, as a tensor of one integer on the device of the logits.

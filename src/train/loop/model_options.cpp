@@ -34,7 +34,7 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   const config::TrainingConfig& training = *config.training;
   ShardingOptions options;
   options.fsdp = config.fsdp;
-  options.no_decay = training.optimizer.no_decay;
+  options.optimizer = training.optimizer;
   options.weights.path = std::move(weights);
   if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty()) {
     // What is read is noted by path, as the directory of the sums has it.

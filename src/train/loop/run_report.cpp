@@ -71,17 +71,24 @@ void RunReport::model(const ShardedModel& model) const {
     parameters += numel;
     if (parameter.requires_grad) trainable += numel;
   }
-  std::int64_t shard = 0;
-  for (const FlatBuffer* buffer : model.trainable_buffers()) shard += buffer->layout().shard_numel;
   // The parameter, its gradient and the tensors of the optimizer are float32.
-  const auto tensors = 2 + static_cast<std::int64_t>(optimizer_plan(config_.optimizer.type).tensors.size());
-  const std::int64_t bytes = tensors * 4;
+  constexpr std::int64_t kParameterAndGradient = 8;
+  std::int64_t total = trainable * kParameterAndGradient;
+  std::uint64_t shard = 0;
+  for (const FlatBuffer* buffer : model.trainable_buffers()) {
+    const FlatLayout& layout = buffer->layout();
+    shard += static_cast<std::uint64_t>(layout.shard_numel * kParameterAndGradient) +
+             state_bytes(layout, model.optimizer_plan());
+    for (const FlatParameter& parameter : layout.parameters) {
+      const OptimizerGroup& group = model.optimizer_plan().groups()[parameter.spec.group];
+      total += parameter.numel * 4 * static_cast<std::int64_t>(group.tensors.size());
+    }
+  }
   say(fmt::format(
       "{} parameters, {} trainable, in {} units over {}; the trainable ones with gradients and optimizer "
       "state take {} in total, {} per rank",
       parameters, trainable, model.units().size(), text_of(model.groups().mesh()),
-      format_bytes(static_cast<std::uint64_t>(trainable * bytes)),
-      format_bytes(static_cast<std::uint64_t>(shard * bytes))));
+      format_bytes(static_cast<std::uint64_t>(total)), format_bytes(shard)));
   offload();
 }
 
@@ -197,7 +204,7 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
 
 void RunReport::evaluation(std::int64_t step, const Evaluation& evaluation, double seconds) {
   Metrics line = {{"step", step}, {"eval_loss", evaluation.loss}, {"eval_time_s", seconds}};
-  if (config_.model.loss == "cross_entropy") line["eval_perplexity"] = std::exp(evaluation.loss);
+  if (config_.model.has_classes()) line["eval_perplexity"] = std::exp(evaluation.loss);
   if (evaluation.accuracy) line["eval_accuracy"] = *evaluation.accuracy;
   write(std::move(line));
   pause_s_ += seconds;

@@ -124,11 +124,24 @@ std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, 
   return tensors;
 }
 
+namespace {
+
+/// Targets whose value for one that does not count is -100, like torch's default.
+at::Tensor with_usual_ignored(const at::Tensor& targets, const config::ModelConfig& model) {
+  constexpr std::int64_t kUsual = -100;
+  if (!model.has_classes() || model.ignore_index == kUsual) return targets;
+  const at::Tensor classes = targets.to(at::kLong);
+  return classes.masked_fill(classes.eq(model.ignore_index), kUsual);
+}
+
+}  // namespace
+
 Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device) const {
   Batch batch;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const std::string& name = used_field(i).name;
-    const at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
+    at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
+    if (name == model_.targets) tensor = with_usual_ignored(tensor, model_);
     if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
     at::Tensor there = tensor.to(device, /*non_blocking=*/true);
     if (model_.divides(name) && there.scalar_type() == at::kByte)
@@ -156,7 +169,7 @@ void Samples::require_unchanged(std::int64_t number) const {
 void Samples::require_meaning_of_labels(Labels labels) const {
   constexpr std::int64_t kLooked = 16;
   constexpr const char* kDecoded = "decoder_input_ids";
-  const bool is_compared = model_.loss == "cross_entropy";
+  const bool is_compared = model_.has_classes();
   if (!has_own_fields_ || (!is_compared && labels != Labels::kInputs)) return;
   const Batch batch =
       to_device(read(first_numbers(std::min(kLooked, source_->size())), labels, at::kCPU), at::kCPU);

@@ -78,7 +78,8 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     laps.add_to(result.times.data_s);
     reduce = ++done.count == most || batches_.last_of_epoch();
     model_.begin_micro_batch(reduce);
-    const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
+    const at::Tensor loss = contribution_of(
+        loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch), batch, done);
     laps.add_to(result.times.forward_s);
     // Where no label counts, cross_entropy is NaN and its gradient is 0, as in torch.
     backward(most == 1 ? loss : loss / static_cast<double>(most));
@@ -94,6 +95,18 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     laps.add_to(result.times.backward_s);
   }
   return done;
+}
+
+at::Tensor StepRunner::contribution_of(const at::Tensor& loss, const Batch& batch, MicroBatches& done) const {
+  if (!by_tokens_) return loss;
+  // The number of labels that all ranks count is known after backward. Until then losses are sums, divided by
+  // what is the same in all micro-batches, so that they are as large as means in 16 bits.
+  const at::Tensor& targets = batch.field(config_.model.targets);
+  const auto labels = static_cast<double>(*batch.counted);
+  done.divisor =
+      static_cast<double>(targets.numel() / batch.samples()) * static_cast<double>(config_.data.batch_size);
+  done.labels += labels;
+  return loss * (labels / done.divisor);
 }
 
 void StepRunner::backward(const at::Tensor& loss) const {
@@ -113,7 +126,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 10> sums = {values.back() / static_cast<double>(micro_batches.count),
+  std::array<double, 11> sums = {values.back() / static_cast<double>(micro_batches.count),
                                  gradient_square_sum(buffers, mesh.shards(), values),
                                  order,
                                  order * order,
@@ -122,7 +135,8 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
                                  votes[0],
                                  votes[1],
                                  votes[2],
-                                 static_cast<double>(micro_batches.uncounted)};
+                                 static_cast<double>(micro_batches.uncounted),
+                                 micro_batches.labels};
   world.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], world.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
@@ -133,13 +147,22 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const int copies = mesh.size() / mesh.data_size();
   result.micro_batches = micro_batches.count * mesh.data_size();
   result.uncounted = static_cast<std::int64_t>(sums[9]) / copies;
-  const double weight = weight_of_counted(result);
-  result.loss = without_sign_of_nan(is_empty(result) ? std::numeric_limits<double>::quiet_NaN()
-                                                     : sums[0] / copies / mesh.data_size() * weight);
+  const double mean = sums[0] / copies / mesh.data_size();
+  double loss_weight = 1;
+  if (by_tokens_ && !is_empty(result)) {
+    // Each of the losses counts as one of `most` micro-batches, also in the shorter last step of an epoch.
+    const double parts = micro_batches.divisor * mesh.data_size() * copies / sums[10];
+    loss_weight = parts * static_cast<double>(micro_batches.count);
+    result.weight = parts * static_cast<double>(config_.gradient_accumulation_steps);
+  } else {
+    loss_weight = result.weight = weight_of_counted(result);
+  }
+  result.loss =
+      without_sign_of_nan(is_empty(result) ? std::numeric_limits<double>::quiet_NaN() : mean * loss_weight);
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
   // same bits and clips by the same factor.
   const double unscale = scaler_ ? scaler_->inverse() : 1;
-  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas()) * unscale * weight);
+  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas()) * unscale * result.weight);
   return presence;
 }
 
@@ -157,13 +180,13 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   if (result.skipped && !overflowed) result.error = report_nonfinite(step, result);
   if (result.error) return;
   if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
-  result.lr = next_lr();
+  result.lr = config_.optimizer.lr * next_scale();
   if (!result.skipped) {
     const double unscale = scaler_ ? scaler_->inverse() : 1;
     const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
-    scale_gradients(model_.trainable_buffers(), unscale * weight_of_counted(result) * clip);
+    scale_gradients(model_.trainable_buffers(), unscale * result.weight * clip);
     const flight::Scope scope(FlightOp::kOptimizer);
-    optimizer_.step(result.lr, presence);
+    optimizer_.step(next_scale(), presence);
   } else {
     model_.reset_hook_state();
   }
@@ -172,10 +195,11 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   if (scaler_ && finite_loss) scaler_->update(overflowed, step);
 }
 
-double StepRunner::next_lr() const {
+double StepRunner::next_scale() const {
+  if (plateau_ != nullptr) return plateau_->scale();
   const std::int64_t total =
       config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
-  return config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
+  return lr_factor(config_.lr_scheduler, optimizer_.steps(), total, config_.optimizer.lr);
 }
 
 std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {

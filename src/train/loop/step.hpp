@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "plan/schedule/plateau.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/batches.hpp"
 #include "train/optim/optimizer.hpp"
@@ -36,11 +37,13 @@ struct StepResult {
   bool skipped = false;
   std::int64_t micro_batches = 0;  ///< The micro-batches of all data ranks.
   std::int64_t uncounted = 0;      ///< Those of them that have labels of which none counts.
-  bool stop = false;               ///< A signal has asked a rank to stop after this step.
-  Votes votes = {};                ///< The sums over the ranks.
-  std::optional<Error> error;      ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
-  std::int64_t tokens = 0;         ///< Tokens that this rank has trained on in the step.
-  std::int64_t samples = 0;        ///< Samples that this rank has trained on in the step.
+  /// The factor from the mean of what the micro-batches have contributed to loss and gradient of the step.
+  double weight = 1;
+  bool stop = false;           ///< A signal has asked a rank to stop after this step.
+  Votes votes = {};            ///< The sums over the ranks.
+  std::optional<Error> error;  ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
+  std::int64_t tokens = 0;     ///< Tokens that this rank has trained on in the step.
+  std::int64_t samples = 0;    ///< Samples that this rank has trained on in the step.
   StepTimes times;
 };
 
@@ -51,24 +54,27 @@ struct StepResult {
 class StepRunner {
  public:
   StepRunner(const config::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
-             Optimizer& optimizer, std::optional<GradScaler>& scaler)
+             Optimizer& optimizer, std::optional<GradScaler>& scaler, const Plateau* plateau = nullptr)
       : config_(config),
         batches_(batches),
         model_(model),
         optimizer_(optimizer),
         scaler_(scaler),
-        compares_labels_(config.model.loss == "cross_entropy") {}
+        plateau_(plateau),
+        compares_labels_(config.model.has_classes()),
+        by_tokens_(compares_labels_ && config.loss_mean == "tokens") {}
 
   /// Runs step number `step`, counted from 1, with this rank's `votes`. Collective. A loss or gradient that
   /// is infinite or NaN yields an Error of kind kFailure in the result unless training.skip_nonfinite or the
   /// loss scale allows the step to be skipped.
   ///
-  /// A micro-batch that cross_entropy compares with no label has no weight: loss and gradient are the means
-  /// over the other micro-batches of all ranks. A step without any other is skipped.
+  /// A micro-batch whose loss compares with no label has no weight: loss and gradient are the means over the
+  /// other micro-batches of all ranks, or with training.loss_mean: tokens over all labels that count. A step
+  /// without any other is skipped.
   StepResult run(std::int64_t step, const Votes& votes);
 
-  /// The learning rate of the next step.
-  [[nodiscard]] double next_lr() const;
+  /// The factor of the learning rates in the next step.
+  [[nodiscard]] double next_scale() const;
   /// The last steps that were skipped one after another, for a checkpoint.
   [[nodiscard]] std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   void set_skipped_in_a_row(std::int64_t steps) { skipped_in_a_row_ = steps; }
@@ -79,6 +85,9 @@ class StepRunner {
     at::Tensor loss_sum;  ///< The sum over those that count, a float64 scalar on the device of the loss.
     std::int64_t count = 0;
     std::int64_t uncounted = 0;  ///< Those that have labels of which none counts.
+    double labels = 0;           ///< The labels that count.
+    /// By how much the losses are divided with training.loss_mean: tokens, the same on all ranks.
+    double divisor = 1;
   };
 
   MicroBatches forward_and_backward(StepResult& result);
@@ -91,6 +100,9 @@ class StepRunner {
   }
   /// Returns the factor from means over all micro-batches to means over the micro-batches that count.
   [[nodiscard]] double weight_of_counted(const StepResult& result) const;
+  /// The loss of a micro-batch, as backward gets it but for the number of micro-batches.
+  [[nodiscard]] at::Tensor contribution_of(const at::Tensor& loss, const Batch& batch,
+                                           MicroBatches& done) const;
   void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
   void backward(const at::Tensor& loss) const;
   /// Returns the error of a step with an infinity or a NaN, unless the step may be skipped.
@@ -101,7 +113,9 @@ class StepRunner {
   ShardedModel& model_;
   Optimizer& optimizer_;
   std::optional<GradScaler>& scaler_;  ///< Only float16 has a loss scale.
+  const Plateau* plateau_;             ///< Null if the learning rate follows the step.
   bool compares_labels_;  ///< A model that computes its loss itself weighs its micro-batches alike.
+  bool by_tokens_;        ///< training.loss_mean is tokens.
   std::int64_t skipped_in_a_row_ = 0;
 };
 

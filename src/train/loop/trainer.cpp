@@ -22,6 +22,7 @@
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_lock.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "plan/schedule/plateau.hpp"
 #include "train/c10d/run_store.hpp"
 #include "train/checkpoint/check_resumed.hpp"
 #include "train/checkpoint/frozen_hash.hpp"
@@ -62,6 +63,11 @@ ckpt::RunCheckpoints::Writer writer_of(const config::TrainingConfig& config) {
   return {run_from_environment(), config.output_dir, lock_token()};
 }
 
+std::optional<Plateau> plateau_of(const config::TrainingConfig& config) {
+  if (config.lr_scheduler.type != "reduce_lr_on_plateau") return std::nullopt;
+  return Plateau(config.lr_scheduler.plateau, config.optimizer.lr);
+}
+
 class Trainer {
  public:
   Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups,
@@ -77,9 +83,10 @@ class Trainer {
         labels_(labels_for(config_.model, opened_.file.accel_json())),
         model_(std::move(opened_.file), sharding_options(config, opened_.weights, read_sums()), device,
                groups),
-        optimizer_(
-            make_optimizer(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard)),
-        steps_(config_, batches_, model_, *optimizer_, scaler_),
+        optimizer_(std::make_unique<Optimizer>(model_.optimizer_plan(), model_.trainable_buffers(),
+                                               model_.groups().place().shard, &model_.groups().shard())),
+        plateau_(plateau_of(config_)),
+        steps_(config_, batches_, model_, *optimizer_, scaler_, plateau_ ? &*plateau_ : nullptr),
         saver_(store_, model_, *optimizer_, config_, group, local_ranks),
         schedule_(config_.checkpoint),
         report_(config, group.rank(), groups.data().size, device),
@@ -185,6 +192,11 @@ class Trainer {
     batches_.go_to(state.data);
     if (foreign) state.epoch = batches_.epoch();
     steps_.set_skipped_in_a_row(state.skipped_in_a_row);
+    if (plateau_ && state.plateau) {
+      plateau_->restore(*state.plateau);
+    } else if (plateau_) {
+      loaded.differences.emplace_back("the checkpoint has no state of reduce_lr_on_plateau; it begins anew");
+    }
     first_step_ = state.step + 1;
     report_.resumed(checkpoint, state, seconds_since(created_));
     for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
@@ -231,6 +243,7 @@ class Trainer {
     state.data = batches_.place();
     state.settings = settings_;
     state.power_sgd = power_sgd_state(model_);
+    if (plateau_) state.plateau = plateau_->state();
     state.frozen_hash = frozen_hash_;
     return state;
   }
@@ -239,6 +252,7 @@ class Trainer {
     const Clock::time_point begin = Clock::now();
     Evaluation evaluation = evaluate(model_, config_, *eval_data_, labels_, device_);
     evaluation.loss = without_sign_of_nan(evaluation.loss);
+    if (plateau_) plateau_->update(evaluation.loss);
     report_.evaluation(step, evaluation, seconds_since(begin));
   }
 
@@ -253,7 +267,7 @@ class Trainer {
     schedule_.began();
     saving_ = step;
     reporting_failure(this_survives, [&] {
-      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_lr()},
+      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_scale()},
                    this_survives, waits);
     });
     if (waits) complete_save(this_survives);
@@ -303,6 +317,7 @@ class Trainer {
   ShardedModel model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.
+  std::optional<Plateau> plateau_;    ///< Only the schedule reduce_lr_on_plateau has one.
   StepRunner steps_;
   CheckpointSaver saver_;
   SaveSchedule schedule_;

@@ -2,26 +2,34 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
 
-#include "base/error.hpp"
-#include "train/optim/adamw.hpp"
-
 namespace accel::train {
 
-Optimizer::Optimizer(const config::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers,
-                     int shard)
-    : config_(config), plan_(optimizer_plan(config.type)), shard_(shard) {
-  for (FlatBuffer* buffer : buffers) {
-    State& state = states_.emplace_back();
-    state.buffer = buffer;
-    for (std::size_t i = 0; i < plan_.tensors.size(); ++i)
-      state.tensors.push_back(at::zeros_like(buffer->shard()));
-    state.steps.resize(buffer->layout().parameters.size());
+Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard, Group* shards)
+    : plan_(std::move(plan)), shard_(shard) {
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    FlatBuffer* const buffer = buffers[i];
+    const FlatLayout& layout = buffer->layout();
+    for (const GroupRange& range : group_ranges(layout)) {
+      State& state = states_.emplace_back();
+      state.buffer = buffer;
+      state.buffer_index = i;
+      state.range = range;
+      state.in_shard = range.in_shard(layout, layout.is_replicated() ? 0 : shard);
+      for (const OptimizerTensor& tensor : plan_.groups()[range.group].tensors) {
+        const at::Tensor like = buffer->shard().narrow(0, state.in_shard.begin, state.in_shard.size());
+        state.tensors.push_back(at::full_like(like, tensor.initial));
+      }
+      state.steps.resize(range.end - range.first);
+    }
   }
+  const bool has_matrices = std::any_of(states_.begin(), states_.end(), [&](const State& state) {
+    return update_rule(plan_.groups()[state.range.group]) == nullptr;
+  });
+  if (has_matrices) muon_ = std::make_unique<Muon>(plan_, states_, shard, shards);
 }
 
 void Optimizer::restore_steps(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps) {
@@ -37,35 +45,40 @@ std::int64_t Optimizer::parameter_steps() const {
   return most;
 }
 
-void Optimizer::step(double lr) {
+void Optimizer::step(double scale) {
   std::vector<FlatBuffer*> buffers;
-  for (const State& state : states_) buffers.push_back(state.buffer);
-  step(lr, gradient_presence(buffers));
+  for (const State& state : states_) {
+    if (buffers.empty() || buffers.back() != state.buffer) buffers.push_back(state.buffer);
+  }
+  step(scale, gradient_presence(buffers));
 }
 
-void Optimizer::step(double lr, const GradientPresence& presence) {
+void Optimizer::step(double scale, const GradientPresence& presence) {
   const at::NoGradGuard no_grad;
   ++steps_;
   Batches batches;
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    State& state = states_[i];
-    const std::vector<bool>& has_gradient = presence.at(i);
-    for (std::size_t at = 0; at < state.steps.size(); ++at) state.steps[at] += has_gradient.at(at) ? 1 : 0;
+  for (State& state : states_) {
+    const std::vector<bool>& has_gradient = presence.at(state.buffer_index);
+    for (std::size_t i = 0; i < state.steps.size(); ++i)
+      state.steps[i] += has_gradient.at(state.range.first + i) ? 1 : 0;
     add_parts(state, has_gradient, batches);
   }
-  for (auto& [key, batch] : batches) apply(batch, lr);
+  for (auto& [key, batch] : batches) {
+    const OptimizerGroup& group = plan_.groups()[std::get<0>(key)];
+    if (const UpdateRule update = update_rule(group)) update(group, batch, group.lr * scale);
+  }
+  if (muon_ != nullptr) muon_->step(scale, presence);
 }
 
 void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradient, Batches& batches) const {
   struct Part {
     ElementRange range;  ///< Neighbouring parameters and the padding behind them, in this rank's shard.
-    bool decays = false;
     std::int64_t steps = 0;
   };
   const FlatLayout& layout = state.buffer->layout();
   const ElementRange shard = layout.shard_range(layout.is_replicated() ? 0 : shard_);
   std::vector<Part> parts;
-  for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+  for (std::size_t i = state.range.first; i < state.range.end; ++i) {
     if (!has_gradient[i]) continue;
     const std::int64_t end =
         i + 1 < layout.parameters.size() ? layout.parameters[i + 1].offset : layout.numel();
@@ -73,9 +86,8 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
         std::clamp(layout.parameters[i].offset - shard.begin, std::int64_t{0}, shard.size()),
         std::clamp(end - shard.begin, std::int64_t{0}, shard.size())};
     if (range.size() == 0) continue;
-    const Part part{range, layout.parameters[i].spec.decay, state.steps[i]};
-    if (!parts.empty() && parts.back().range.end == range.begin && parts.back().decays == part.decays &&
-        parts.back().steps == part.steps) {
+    const Part part{range, state.steps_of(i)};
+    if (!parts.empty() && parts.back().range.end == range.begin && parts.back().steps == part.steps) {
       parts.back().range.end = range.end;
     } else {
       parts.push_back(part);
@@ -83,25 +95,19 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
   }
   if (before_change_ && !parts.empty()) before_change_(state);
   for (const Part& part : parts) {
-    const auto cut = [&](const at::Tensor& flat) {
-      return flat.narrow(0, part.range.begin, part.range.size());
+    const auto cut = [&](const at::Tensor& flat, std::int64_t first) {
+      return flat.narrow(0, part.range.begin - first, part.range.size());
     };
     const at::Tensor& shard_tensor = state.buffer->shard();
-    Batch& batch =
-        batches[{part.decays, part.steps, shard_tensor.scalar_type(), shard_tensor.device().type()}];
-    batch.decays = part.decays;
+    UpdateBatch& batch =
+        batches[{state.range.group, part.steps, shard_tensor.scalar_type(), shard_tensor.device().type()}];
     batch.steps = part.steps;
-    batch.parameters.push_back(cut(state.buffer->shard()));
-    batch.gradients.push_back(cut(state.buffer->gradient()));
+    batch.parameters.push_back(cut(state.buffer->shard(), 0));
+    batch.gradients.push_back(cut(state.buffer->gradient(), 0));
     batch.tensors.resize(state.tensors.size());
-    for (std::size_t i = 0; i < state.tensors.size(); ++i) batch.tensors[i].push_back(cut(state.tensors[i]));
+    for (std::size_t i = 0; i < state.tensors.size(); ++i)
+      batch.tensors[i].push_back(cut(state.tensors[i], state.in_shard.begin));
   }
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerConfig& config,
-                                          const std::vector<FlatBuffer*>& buffers, int shard) {
-  if (config.type == "adamw") return std::make_unique<AdamW>(config, buffers, shard);
-  throw Error(ErrorKind::kUsage, fmt::format("the optimizer '{}' is not supported", config.type));
 }
 
 }  // namespace accel::train

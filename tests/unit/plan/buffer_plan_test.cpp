@@ -36,7 +36,7 @@ TEST(BufferPlanTest, OneADtypeAndRequiresGradInTheOrderTheyOccur) {
 }
 
 TEST(BufferPlanTest, ParametersAreInLayoutOrderThoseThatDecayFirst) {
-  const auto buffers = plan_buffers(mixed(), kAll, {"bias"}, {});
+  const auto buffers = plan_buffers(mixed(), kAll, OptimizerPlan({.no_decay = {"bias"}}), {});
   EXPECT_THAT(buffers[0].parameters, ElementsAre(2, 0));
   EXPECT_EQ(buffers[0].layout.parameters[0].spec.fqns.front(), "a.weight");
 }

@@ -8,8 +8,8 @@
 namespace accel {
 namespace {
 
-ParameterSpec spec(const std::string& name, std::vector<std::int64_t> shape, bool decay = true) {
-  return {{name}, std::move(shape), decay};
+ParameterSpec spec(const std::string& name, std::vector<std::int64_t> shape, std::size_t group = 0) {
+  return {{name}, std::move(shape), group};
 }
 
 TEST(FlatLayoutTest, AlignsParametersAndShards) {
@@ -21,12 +21,12 @@ TEST(FlatLayoutTest, AlignsParametersAndShards) {
   EXPECT_EQ(layout.numel(), 96);
 }
 
-TEST(FlatLayoutTest, PutsDecayFirst) {
-  const FlatLayout layout = make_flat_layout({spec("bias", {20}, false), spec("weight", {4, 5})}, 4, {1, 1});
+TEST(FlatLayoutTest, PutsTheParametersInTheOrderOfTheirGroups) {
+  const FlatLayout layout = make_flat_layout({spec("bias", {20}, 1), spec("weight", {4, 5})}, 4, {1, 1});
   EXPECT_EQ(layout.parameters[0].spec.fqns[0], "weight");
-  EXPECT_TRUE(layout.parameters[0].spec.decay);
+  EXPECT_EQ(layout.parameters[0].spec.group, 0U);
   EXPECT_EQ(layout.parameters[1].offset, 32);
-  EXPECT_FALSE(layout.parameters[1].spec.decay);
+  EXPECT_EQ(layout.parameters[1].spec.group, 1U);
 }
 
 TEST(FlatLayoutTest, APieceMayStraddleRanks) {
@@ -97,11 +97,22 @@ TEST(FlatLayoutTest, PiecesAndGapsTileTheBuffer) {
       cover_pieces(portion_pieces(layout, mesh.place_of(rank)), mesh.place_of(rank).shard);
     for (const ElementRange& gap : gaps_of(layout)) cover(gap.begin, gap.size());
     for (const int times : covered) RC_ASSERT(times == 2);
-    bool decays = true;
+    for (const GroupRange& range : group_ranges(layout)) {
+      cover(range.elements.begin, range.elements.size());
+      std::int64_t in_shards = 0;
+      for (int shard = 0; shard < mesh.shards(); ++shard) in_shards += range.in_shard(layout, shard).size();
+      RC_ASSERT(in_shards == range.elements.size());
+      for (std::size_t i = range.first; i < range.end; ++i)
+        RC_ASSERT(layout.parameters[i].spec.group == range.group);
+    }
+    if (!layout.parameters.empty()) {
+      for (const int times : covered) RC_ASSERT(times == 3);
+    }
+    std::size_t group = 0;
     for (const FlatParameter& parameter : layout.parameters) {
       RC_ASSERT(parameter.offset * item_bytes % 64 == 0);
-      RC_ASSERT(decays || !parameter.spec.decay);
-      decays = parameter.spec.decay;
+      RC_ASSERT(group <= parameter.spec.group);
+      group = parameter.spec.group;
     }
   }));
 }

@@ -173,7 +173,7 @@ TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
   const Footprint one = footprint(gpt(), {.persistent_bytes = 9});
   EXPECT_EQ(one.checkpoint_bytes, kModel + kMoments + kSteps + 9);
   EXPECT_EQ(one.checkpoint_rank_bytes, one.checkpoint_bytes);
-  const Footprint none = footprint(gpt(), {.optimizer_tensors = 0});
+  const Footprint none = footprint(gpt(), {.optimizer = OptimizerPlan({.type = "sgd"})});
   EXPECT_EQ(none.checkpoint_bytes, kModel);
   EXPECT_EQ(none.memory.optimizer_bytes, 0U);
 }
@@ -182,7 +182,7 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   ModelStructure model = gpt();
   for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};
   const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 9)};
-  const Footprint result = footprint(model, {.mesh = mesh, .optimizer_tensors = 0});
+  const Footprint result = footprint(model, {.mesh = mesh, .optimizer = OptimizerPlan({.type = "sgd"})});
   std::uint64_t total = 0;
   std::uint64_t most = 0;
   for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -190,7 +190,7 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
     for (const UnitPlan& unit : plan_units(model, blocks())) {
       std::vector<ParameterSpec> specs;
       for (const std::size_t index : unit.parameters)
-        specs.push_back({model.parameters[index].fqns, model.parameters[index].shape, true});
+        specs.push_back({model.parameters[index].fqns, model.parameters[index].shape, 0});
       const FlatLayout layout = make_flat_layout(specs, 4, mesh);
       for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank)))
         bytes += static_cast<std::uint64_t>(piece.in_parameter.size()) * 4 *

@@ -73,7 +73,7 @@ inline ShardingOptions wrap_blocks() {
   ShardingOptions options;
   options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
-  options.no_decay = {"bias"};
+  options.optimizer.no_decay = {"bias"};
   options.poison = true;
   return options;
 }

@@ -93,6 +93,11 @@ Json type_of(const Key& key) {
       schema = types({"object", "null"});
       schema["additionalProperties"] = types(kScalarOrNull);
       break;
+    case Type::kSections:
+      schema = types({"array", "null"});
+      schema["items"] = types({"object"});
+      schema["items"]["additionalProperties"] = types(kScalarOrNull);
+      break;
     case Type::kAny:
       break;
   }

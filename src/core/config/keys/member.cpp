@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "core/config/keys/document.hpp"
+#include "core/config/keys/parameter_groups.hpp"
 #include "core/config/names.hpp"
 
 namespace accel::config {
@@ -49,6 +50,8 @@ json written(const T& value, std::string_view choices) {
     return list;
   } else if constexpr (std::is_same_v<T, Rename>) {
     return {{"pattern", value.pattern}, {"replacement", value.replacement}};
+  } else if constexpr (std::is_same_v<T, ParameterGroup>) {
+    return json_of(value);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
     return {value.first_step, value.last_step};
   } else if constexpr (std::is_enum_v<T>) {
@@ -119,6 +122,8 @@ void read(const json& document, const std::string& where, std::string_view choic
       fail_resolved(where, fmt::format("expected a pattern and a replacement, found {}", document.dump()));
     value = {read_text(document.at("pattern"), where + ".pattern"),
              read_text(document.at("replacement"), where + ".replacement")};
+  } else if constexpr (std::is_same_v<T, ParameterGroup>) {
+    value = group_from_json(document, where);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
     std::array<std::int64_t, 2> steps{};
     read_sequence(document, where, choices, steps);
@@ -162,6 +167,9 @@ void take(const Value& setting, std::string_view choices, T& value) {
   } else if constexpr (std::is_same_v<T, std::vector<Rename>>) {
     value.clear();
     for (const auto& [pattern, replacement] : as<Texts>(setting)) value.push_back({pattern, replacement});
+  } else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) {
+    value.clear();
+    for (const Texts& group : as<std::vector<Texts>>(setting)) value.push_back(group_of(group));
   } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
     const auto& list = as<std::vector<double>>(setting);
     if (list.size() != value.size())
@@ -207,9 +215,12 @@ template const Codec& codec_of<Backend>();
 template const Codec& codec_of<CommHookType>();
 template const Codec& codec_of<std::optional<double>>();
 template const Codec& codec_of<std::optional<ProfileConfig>>();
-template const Codec& codec_of<std::array<double, 2>>();
+template const Codec& codec_of<std::optional<bool>>();
+template const Codec& codec_of<std::optional<std::array<double, 2>>>();
+template const Codec& codec_of<std::vector<double>>();
 template const Codec& codec_of<std::vector<int>>();
 template const Codec& codec_of<std::vector<std::string>>();
 template const Codec& codec_of<std::vector<Rename>>();
+template const Codec& codec_of<std::vector<ParameterGroup>>();
 
 }  // namespace accel::config

@@ -45,12 +45,14 @@ namespace detail {
 
 template <class T>
 constexpr Type type_for() {
-  if constexpr (std::is_same_v<T, bool>) return Type::kBool;
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) return Type::kBool;
   if constexpr (std::is_integral_v<T>) return Type::kInt;
   if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::optional<double>>) return Type::kNumber;
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return Type::kStrings;
-  if constexpr (std::is_same_v<T, std::array<double, 2>>) return Type::kNumbers;
+  if constexpr (std::is_same_v<T, std::optional<std::array<double, 2>>>) return Type::kNumbers;
+  if constexpr (std::is_same_v<T, std::vector<double>>) return Type::kNumbers;
   if constexpr (std::is_same_v<T, std::vector<Rename>>) return Type::kTexts;
+  if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return Type::kSections;
   return Type::kString;
 }
 

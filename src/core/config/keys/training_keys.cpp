@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "core/config/keys/keys.hpp"
+#include "core/config/keys/optimizer_keys.hpp"
 #include "data/data_formats.hpp"
 
 namespace accel::config {
@@ -13,10 +14,6 @@ constexpr config::Member model = training<&TrainingConfig::model, Members...>;
 template <auto... Members>
 constexpr config::Member data = training<&TrainingConfig::data, Members...>;
 template <auto Member>
-constexpr config::Member optimizer = training<&TrainingConfig::optimizer, Member>;
-template <auto Member>
-constexpr config::Member schedule = training<&TrainingConfig::lr_scheduler, Member>;
-template <auto Member>
 constexpr config::Member scaler = training<&TrainingConfig::grad_scaler, Member>;
 template <auto... Members>
 constexpr config::Member ddp = training<&TrainingConfig::ddp, Members...>;
@@ -28,9 +25,11 @@ constexpr config::Member checkpoint = training<&TrainingConfig::checkpoint, Memb
 constexpr Idle kNoCheckpoints = {
     "there are no checkpoints without 'training.checkpoint.every' or 'every_minutes'",
     [](const Config& config) { return !config.training->checkpoint.enabled(); }};
-constexpr Idle kConstant = {"'training.lr_scheduler.type' is constant", [](const Config& config) {
-                              return config.training->lr_scheduler.type == "constant";
-                            }};
+constexpr Idle kNoClasses = {"the loss has no classes",
+                             [](const Config& config) { return !config.training->model.has_classes(); }};
+constexpr Idle kNoCrossEntropy = {"the loss is not cross_entropy", [](const Config& config) {
+                                    return config.training->model.loss != "cross_entropy";
+                                  }};
 
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
 
@@ -97,11 +96,30 @@ constexpr auto kModelKeys = std::to_array<Key>({
     {.path = "training.model.loss",
      .help = "cross_entropy of logits and targets, or model if forward returns the loss",
      .member = model<&ModelConfig::loss>,
-     .choices = "cross_entropy|model|mse|l1|smooth_l1|bce_with_logits|nll",
-     .built = "cross_entropy|model"},
+     .choices = "cross_entropy|model|mse|l1|smooth_l1|bce_with_logits|nll"},
     {.path = "training.model.targets",
      .help = "The field of a batch that the loss compares the output with",
      .member = model<&ModelConfig::targets>},
+    {.path = "training.model.ignore_index",
+     .help = "A target of this value does not count",
+     .member = model<&ModelConfig::ignore_index>,
+     .idle = kNoClasses},
+    {.path = "training.model.label_smoothing",
+     .help = "With cross_entropy: as in torch.nn.CrossEntropyLoss",
+     .member = model<&ModelConfig::label_smoothing>,
+     .min = 0,
+     .max = 1,
+     .idle = kNoCrossEntropy},
+    {.path = "training.model.class_weights",
+     .help = "A weight for each class, as in torch.nn.CrossEntropyLoss and NLLLoss",
+     .member = model<&ModelConfig::class_weights>,
+     .min = 0,
+     .idle = kNoClasses},
+    {.path = "training.model.z_loss",
+     .help = "With cross_entropy: adds so many times the mean square of the logits' logsumexp",
+     .member = model<&ModelConfig::z_loss>,
+     .min = 0,
+     .idle = kNoCrossEntropy},
     {.path = "training.model.output",
      .help = "Which output is meant if forward returns several: its number, or its name in a dict",
      .member = model<&ModelConfig::output>},
@@ -126,7 +144,7 @@ constexpr auto kEvalData =
                                    {"there is no evaluation without 'training.eval_every'",
                                     [](const Config& config) { return config.training->eval_every == 0; }});
 
-constexpr auto kOtherKeys = std::to_array<Key>({
+constexpr auto kDataKeys = std::to_array<Key>({
     {.path = "training.data.batch_size",
      .help = "Samples of a rank in a micro-batch",
      .member = data<&DataConfig::batch_size>,
@@ -155,59 +173,9 @@ constexpr auto kOtherKeys = std::to_array<Key>({
      .help = "Threads that read data",
      .built = "1",
      .min = 0},
+});
 
-    {.path = "training.optimizer.type",
-     .help = "The optimizer",
-     .member = optimizer<&OptimizerConfig::type>,
-     .choices = "adamw|adam|sgd|adagrad",
-     .built = "adamw"},
-    {.path = "training.optimizer.lr",
-     .help = "The learning rate",
-     .member = optimizer<&OptimizerConfig::lr>,
-     .min = 0},
-    {.path = "training.optimizer.betas",
-     .help = "Two numbers, as in torch.optim.AdamW",
-     .member = optimizer<&OptimizerConfig::betas>,
-     .min = 0,
-     .below = 1},
-    {.path = "training.optimizer.eps",
-     .help = "As in torch.optim.AdamW",
-     .member = optimizer<&OptimizerConfig::eps>,
-     .min = 0},
-    {.path = "training.optimizer.weight_decay",
-     .help = "As in torch.optim.AdamW",
-     .member = optimizer<&OptimizerConfig::weight_decay>,
-     .min = 0},
-    {.path = "training.optimizer.no_decay",
-     .help = "Parameters whose name contains one of these texts get no weight decay",
-     .member = optimizer<&OptimizerConfig::no_decay>},
-    {.path = "training.optimizer.momentum", .type = Type::kNumber, .built = kNothing, .min = 0},
-    {.path = "training.optimizer.nesterov", .type = Type::kBool, .built = "false"},
-
-    {.path = "training.lr_scheduler.type",
-     .help = "How the learning rate follows the step, under the names of transformers",
-     .member = schedule<&SchedulerConfig::type>,
-     .choices = "constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial|inverse_sqrt",
-     .built = "constant|constant_with_warmup|linear|cosine"},
-    {.path = "training.lr_scheduler.warmup_steps",
-     .help = "Steps in which the learning rate rises to training.optimizer.lr",
-     .member = schedule<&SchedulerConfig::warmup_steps>,
-     .min = 0,
-     .idle = kConstant},
-    {.path = "training.lr_scheduler.min_lr_ratio",
-     .help = "With cosine: the last learning rate as a part of training.optimizer.lr",
-     .member = schedule<&SchedulerConfig::min_lr_ratio>,
-     .min = 0,
-     .below = 1},
-    // The length of the schedule is compared.
-    {.path = "training.lr_scheduler.total_steps",
-     .help = "The step at which the schedule ends",
-     .member = schedule<&SchedulerConfig::total_steps>,
-     .min = 0,
-     .idle = kConstant,
-     .standard = "training.max_steps",
-     .traits = kNoNumbers},
-
+constexpr auto kLoopKeys = std::to_array<Key>({
     {.path = "training.max_steps",
      .help = "Steps of the optimizer",
      .member = training<&TrainingConfig::max_steps>,
@@ -219,6 +187,12 @@ constexpr auto kOtherKeys = std::to_array<Key>({
      .member = training<&TrainingConfig::gradient_accumulation_steps>,
      .min = 1,
      .variable = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"},
+    {.path = "training.loss_mean",
+     .help = "What a step's loss is the mean of: the means of all micro-batches, as in Accelerate's loop, or "
+             "all labels that count, as in transformers' Trainer",
+     .member = training<&TrainingConfig::loss_mean>,
+     .choices = "batches|tokens",
+     .idle = kNoClasses},
     {.path = "training.sync_each_batch", .type = Type::kBool, .built = "false"},
     {.path = "training.max_grad_norm",
      .help = "Clips the gradient at this norm",
@@ -418,8 +392,8 @@ constexpr auto concatenated(const Tables&... tables) {
   return all;
 }
 
-constexpr auto kTrainingKeys =
-    with_types_of_members(concatenated(kModelKeys, kTrainData, kEvalData, kOtherKeys));
+constexpr auto kTrainingKeys = with_types_of_members(
+    concatenated(kModelKeys, kTrainData, kEvalData, kDataKeys, kOptimizerKeys, kLoopKeys));
 
 }  // namespace
 

@@ -36,8 +36,8 @@ void set_members(std::span<const Key> keys, const Settings& settings, const std:
     try {
       key.member.codec().set(setting->value, key.choices, value);
     } catch (const Error& error) {
-      throw Error(error.kind(),
-                  fmt::format("{}'{}' {}", settings.where(key.path), key.path, error.message()));
+      throw Error(error.kind(), fmt::format("{}'{}' {}", settings.where(key.path), key.path, error.message()))
+          .hint(error.advice());
     }
   }
 }

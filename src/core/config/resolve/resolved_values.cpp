@@ -95,6 +95,15 @@ Value value_of(const json& field, Type type) {
     for (const json& rule : field) texts.emplace_back(rule.at("pattern"), rule.at("replacement"));
     return texts;
   }
+  if (type == Type::kSections) {
+    std::vector<Texts> sections;
+    for (const json& section : field) {
+      Texts& texts = sections.emplace_back();
+      for (const auto& [name, text] : section.items())
+        texts.emplace_back(name, text.is_string() ? text.get<std::string>() : text.dump());
+    }
+    return sections.empty() ? Value() : Value(std::move(sections));
+  }
   return field.get<std::vector<std::string>>();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -52,6 +53,19 @@ std::optional<ProfileConfig> profile_of(const Settings& settings, std::int64_t m
   return ProfileConfig{static_cast<std::int64_t>((*steps)[0]), static_cast<std::int64_t>((*steps)[1])};
 }
 
+/// Fills in the options that the optimizer has.
+void resolve_optimizer(const Settings& settings, OptimizerConfig& optimizer) {
+  const auto* const kind = find_optimizer(optimizer.type);
+  if (kind == nullptr) throw std::logic_error("the choices of the optimizer have no row for one");
+  optimizer.options = complete_options(*kind, optimizer.options);
+  static constexpr std::string_view kNesterov = "training.optimizer.nesterov";
+  const OptimizerOptions& options = optimizer.options;
+  if (optimizer.type == "sgd" && *options.nesterov && (*options.momentum == 0 || *options.dampening != 0)) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: true' needs a momentum and no dampening with sgd",
+                                               settings.where(kNesterov), kNesterov));
+  }
+}
+
 /// Reads training.checkpoint.every: a number of steps, or "continuous".
 void read_every(const Settings& settings, CheckpointConfig& checkpoint) {
   static constexpr std::string_view kKey = "training.checkpoint.every";
@@ -83,6 +97,7 @@ void resolve_training(Config& config, const Settings& settings, const ConfigRequ
   set_members(training_keys(), settings, request.file, config);
   resolve_source(settings, request, "training.data.train", training.data.train);
   if (training.data.eval) resolve_source(settings, request, "training.data.eval", *training.data.eval);
+  resolve_optimizer(settings, training.optimizer);
   read_every(settings, training.checkpoint);
   training.checkpoint.host_memory = host_memory_of(settings);
   training.profile = profile_of(settings, training.max_steps);
@@ -92,7 +107,9 @@ void warn_of_training(const TrainingConfig& training, const Settings& settings,
                       std::vector<std::string>& warnings) {
   static constexpr std::string_view kWarmup = "training.lr_scheduler.warmup_steps";
   const SchedulerConfig& schedule = training.lr_scheduler;
-  if (schedule.type == "constant" || schedule.warmup_steps < training.max_steps) return;
+  if (schedule.type == "constant" || schedule.type == "reduce_lr_on_plateau" ||
+      schedule.warmup_steps < training.max_steps)
+    return;
   warnings.push_back(fmt::format(
       "{}'{}: {}': the run ends in its warm-up, after {} steps, and never has the learning rate {}",
       settings.where(kWarmup), kWarmup, schedule.warmup_steps, training.max_steps, training.optimizer.lr));

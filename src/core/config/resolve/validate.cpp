@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <glob.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "base/error.hpp"
@@ -80,6 +83,57 @@ void check_evaluation(const TrainingConfig& training, const Settings& settings) 
                                              kKey, training.eval_every));
 }
 
+void check_loss(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kMean = "training.loss_mean";
+  static constexpr std::string_view kWeights = "training.model.class_weights";
+  if (training.loss_mean == "batches" || !training.model.has_classes()) return;
+  if (training.model.class_weights.empty()) return;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: tokens' counts labels alike, and '{}' weighs them",
+                                             settings.where(kMean), kMean, kWeights))
+      .hint("keep one of the two");
+}
+
+/// The schedules with a least learning rate.
+constexpr std::array<std::string_view, 4> kWithFloor = {"cosine", "cosine_with_min_lr",
+                                                        "cosine_warmup_with_min_lr", "warmup_stable_decay"};
+
+void check_schedule(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kType = "training.lr_scheduler.type";
+  static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
+  static constexpr std::string_view kDecay = "training.lr_scheduler.decay_steps";
+  static constexpr std::string_view kEnd = "training.lr_scheduler.lr_end";
+  const SchedulerConfig& schedule = training.lr_scheduler;
+  const std::int64_t total = schedule.total_steps > 0 ? schedule.total_steps : training.max_steps;
+  const bool has_floor = std::find(kWithFloor.begin(), kWithFloor.end(), schedule.type) != kWithFloor.end();
+  if (schedule.min_lr_ratio > 0 && !has_floor) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for the types {}, not '{}'", settings.where(kRatio),
+                                               kRatio, fmt::join(kWithFloor, ", "), schedule.type));
+  }
+  if (schedule.type == "warmup_stable_decay" &&
+      (schedule.decay_steps == 0 || schedule.warmup_steps + schedule.decay_steps > total)) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'{}: {}' must be at least 1 and, with {} steps of warm-up, not more than the "
+                    "schedule's {} steps",
+                    settings.where(kDecay), kDecay, schedule.decay_steps, schedule.warmup_steps, total));
+  }
+  if (schedule.type == "polynomial" &&
+      (schedule.lr_end >= training.optimizer.lr || schedule.warmup_steps >= total)) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'{}: polynomial' needs an 'lr_end' below the learning rate {}, and found {}, and "
+                    "a warm-up shorter than its {} steps, and found {}",
+                    settings.where(kType), kType, training.optimizer.lr, schedule.lr_end, total,
+                    schedule.warmup_steps));
+  }
+  if (schedule.type == "reduce_lr_on_plateau" && (training.eval_every == 0 || !training.data.eval)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' follows the held-out loss, and there is no evaluation",
+                            settings.where(kType), kType, schedule.type))
+        .hint("set training.data.eval and training.eval_every");
+  }
+}
+
 void check_weights(const ModelConfig& model, const Settings& settings, const ConfigRequest& request) {
   static constexpr std::string_view kWeights = "training.model.weights";
   static constexpr std::string_view kInit = "training.model.init.std";
@@ -109,11 +163,8 @@ void validate_training(const Config& config, const Settings& settings, const Con
   check_export(training.checkpoint, settings);
   check_adapter(training.checkpoint, settings);
   check_evaluation(training, settings);
-  static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
-  if (training.lr_scheduler.min_lr_ratio > 0 && training.lr_scheduler.type != "cosine") {
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'type: cosine', not '{}'",
-                                               settings.where(kRatio), kRatio, training.lr_scheduler.type));
-  }
+  check_schedule(training, settings);
+  check_loss(training, settings);
   require_file(training.model.path, settings, "training.model.path");
   check_weights(training.model, settings, request);
   check_dtype(training.data.train, settings, "training.data.train");

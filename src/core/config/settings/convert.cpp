@@ -107,6 +107,13 @@ Texts texts(const Key& key, const YamlNode& node) {
   return list;
 }
 
+std::vector<Texts> sections(const Key& key, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kSequence) fail(key, node, "a list of sections");
+  std::vector<Texts> list;
+  for (const YamlNode& item : node.items) list.push_back(texts(key, item));
+  return list;
+}
+
 std::vector<double> numbers(const Key& key, const YamlNode& node) {
   if (node.kind != YamlNode::Kind::kSequence) fail(key, node, "a list of numbers");
   std::vector<double> list;
@@ -169,6 +176,8 @@ Value convert_value(const Key& key, const YamlNode& node) {
       return numbers(key, node);
     case Type::kTexts:
       return texts(key, node);
+    case Type::kSections:
+      return sections(key, node);
     case Type::kAny:
       break;
   }

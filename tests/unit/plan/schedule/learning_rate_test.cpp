@@ -18,35 +18,35 @@ config::SchedulerConfig schedule(const std::string& type, std::int64_t warmup, d
 // The expected values are what transformers' get_scheduler gives.
 TEST(ScheduleTest, CosineWithWarmup) {
   const auto config = schedule("cosine", 4);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 0, 20), 0);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 1, 20), 0.25);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 4, 20), 1);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 12, 20), 0.5);
-  EXPECT_NEAR(lr_factor(config, 19, 20), 0.009607359798384785, 1e-15);
-  EXPECT_NEAR(lr_factor(config, 20, 20), 0, 1e-15);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 0, 20, 0.5), 0);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 1, 20, 0.5), 0.25);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 4, 20, 0.5), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 12, 20, 0.5), 0.5);
+  EXPECT_NEAR(lr_factor(config, 19, 20, 0.5), 0.009607359798384785, 1e-15);
+  EXPECT_NEAR(lr_factor(config, 20, 20, 0.5), 0, 1e-15);
 }
 
 TEST(ScheduleTest, CosineToAFloor) {
   const auto config = schedule("cosine", 0, 0.1);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 0, 10), 1);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 5, 10), 0.55);
-  EXPECT_NEAR(lr_factor(config, 10, 10), 0.1, 1e-15);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 0, 10, 0.5), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 5, 10, 0.5), 0.55);
+  EXPECT_NEAR(lr_factor(config, 10, 10, 0.5), 0.1, 1e-15);
 }
 
 TEST(ScheduleTest, Linear) {
   const auto config = schedule("linear", 2);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 1, 10), 0.5);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 6, 10), 0.5);
-  EXPECT_DOUBLE_EQ(lr_factor(config, 12, 10), 0);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 1, 10, 0.5), 0.5);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 6, 10, 0.5), 0.5);
+  EXPECT_DOUBLE_EQ(lr_factor(config, 12, 10, 0.5), 0);
 }
 
 TEST(ScheduleTest, Constants) {
-  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant", 5), 0, 10), 1);
-  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant_with_warmup", 5), 2, 10), 0.4);
-  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant_with_warmup", 5), 9, 10), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant", 5), 0, 10, 0.5), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant_with_warmup", 5), 2, 10, 0.5), 0.4);
+  EXPECT_DOUBLE_EQ(lr_factor(schedule("constant_with_warmup", 5), 9, 10, 0.5), 1);
 }
 
-TEST(ScheduleTest, AnUnknownTypeIsAnError) { EXPECT_THROW(lr_factor(schedule("sawtooth", 0), 0, 10), Error); }
+TEST(ScheduleTest, AnUnknownTypeIsAnError) { EXPECT_THROW(lr_factor(schedule("sawtooth", 0), 0, 10, 0.5), Error); }
 
 }  // namespace
 }  // namespace accel

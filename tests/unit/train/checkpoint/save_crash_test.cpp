@@ -6,7 +6,7 @@
 #include "base/crash_matrix.hpp"
 #include "ckpt/verify/verify.hpp"
 #include "train/checkpoint/save.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -51,7 +51,7 @@ struct Trained {
 
   config::TrainingConfig config;
   ShardedModel model;
-  AdamW optimizer;
+  Optimizer optimizer;
 };
 
 void expect_whole(const path& checkpoint) {

@@ -12,7 +12,7 @@
 #include "temp_dir.hpp"
 #include "test_port.hpp"
 #include "train/checkpoint/save.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -69,7 +69,7 @@ TEST(SavesOfRanksTest, LeaveNoKeyInTheStore) {
   on_forked_ranks(3, port, [&](Group& group) {
     const config::TrainingConfig config;
     const ShardedModel model(ModelFile::open(dir / "net.pt"), ShardingOptions{}, at::kCPU, group);
-    AdamW optimizer({}, model.trainable_buffers(), model.groups().place().shard);
+    Optimizer optimizer({}, model.trainable_buffers(), model.groups().place().shard);
     const auto keys = [&] { return group.rank() == 0 ? keys_of_store(port) : 0; };
     const auto save = [&](const char* directory, std::int64_t step) {
       ckpt::RunCheckpoints store(dir / directory);

@@ -17,7 +17,7 @@
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/verify.hpp"
 #include "temp_dir.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -138,7 +138,7 @@ class SaveTest : public ::testing::Test {
   Group group_ = Group::connect({}, config::Backend::kAuto, at::kCPU);
   config::TrainingConfig config_;
   ShardedModel model_{ModelFile::open(write_model(dir_ / "net.pt")), ShardingOptions{}, at::kCPU, group_};
-  AdamW optimizer_{{}, model_.trainable_buffers(), model_.groups().place().shard};
+  Optimizer optimizer_{{}, model_.trainable_buffers(), model_.groups().place().shard};
   ckpt::RunCheckpoints store_{dir_ / "checkpoints"};
 };
 

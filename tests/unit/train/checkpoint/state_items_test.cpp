@@ -17,7 +17,7 @@
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 #include "train/c10d/fake_backend.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -67,26 +67,28 @@ class MeshRank {
     ShardingOptions options;
     options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
     options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
-    options.no_decay = {"bias"};
+    options.optimizer.no_decay = {"bias"};
+    options.optimizer.lr = 0.5;
     options.poison = true;
     const MeshPlace place = mesh.place_of(rank);
     const auto group = [](int number, int size) { return std::make_unique<Group>(fake(number, size)); };
     model_.emplace(ModelFile::open(path), options, at::kCPU,
                    MeshGroups(world_, mesh, group(place.shard, mesh.shards()),
                               group(place.replica, mesh.replicas()), nullptr));
-    optimizer_.emplace(config::OptimizerConfig{}, model_->trainable_buffers(), place.shard);
+    optimizer_.emplace(model_->optimizer_plan(), model_->trainable_buffers(), place.shard);
     // The moments are multiples of the parameter.
     const at::NoGradGuard no_grad;
     for (const Optimizer::State& state : optimizer_->states()) {
-      at::Tensor(state.tensors[0]).copy_(state.buffer->shard() * 2);
-      at::Tensor(state.tensors[1]).copy_(state.buffer->shard() * 3);
+      const at::Tensor shard = state.buffer->shard().narrow(0, state.in_shard.begin, state.in_shard.size());
+      at::Tensor(state.tensors[0]).copy_(shard * 2);
+      at::Tensor(state.tensors[1]).copy_(shard * 3);
     }
   }
 
   [[nodiscard]] const ShardedModel& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] RankState optimizer_state_of(int rank) const {
-    return optimizer_state(*optimizer_, optimizer_->states(), mesh_, {.next = 0.25, .base = 0.5}, rank);
+    return optimizer_state(*optimizer_, optimizer_->states(), mesh_, {.rank = rank, .scale = 0.5});
   }
 
  private:
@@ -98,7 +100,7 @@ class MeshRank {
   Mesh mesh_;
   Group world_;
   std::optional<ShardedModel> model_;
-  std::optional<AdamW> optimizer_;
+  std::optional<Optimizer> optimizer_;
 };
 
 /// The tensors of several ranks' items, put together by their boxes.
@@ -274,9 +276,9 @@ TEST(OptimizerStateTest, HasTheStepsOfEachParameterOnRank0) {
   std::map<std::string, std::int64_t> expected;
   for (const Optimizer::State& state : rank.optimizer().states()) {
     steps.emplace_back();
-    for (const FlatParameter& parameter : state.buffer->layout().parameters) {
+    for (std::size_t i = state.range.first; i < state.range.end; ++i) {
       steps.back().push_back(static_cast<std::int64_t>(expected.size()) + 4);
-      expected[parameter.spec.fqns.front()] = steps.back().back();
+      expected[state.buffer->layout().parameters[i].spec.fqns.front()] = steps.back().back();
     }
   }
   const std::vector<Optimizer::State> before = rank.optimizer().states();
@@ -288,7 +290,7 @@ TEST(OptimizerStateTest, HasTheStepsOfEachParameterOnRank0) {
   for (const std::string& name : names_in(rank.optimizer_state_of(1))) EXPECT_FALSE(name.ends_with(".step"));
   // A copy of the states has the steps of the moment at which it was made.
   Assembled copied;
-  copied.add(optimizer_state(rank.optimizer(), before, Mesh{1, 2}, {}, 0));
+  copied.add(optimizer_state(rank.optimizer(), before, Mesh{1, 2}, {}));
   copied.expect_is("optimizer.state.tokens.step", at::zeros({}));
 }
 
@@ -314,7 +316,7 @@ TEST(OptimizerStateTest, ParametersOfOneKindAreOneParamGroup) {
   Module root = net();
   const auto count = [&] {
     MeshRank rank(root, Mesh{}, 0);
-    return count_param_groups(rank.optimizer().states());
+    return base_rates(rank.optimizer(), 0).size();
   };
   EXPECT_EQ(count(), 2U);
   root.attr("bias").toTensor().set_requires_grad(false);

@@ -105,7 +105,7 @@ Bytes bytes_of(const Case& tested, const TempDir& dir) {
   config.fsdp.forward_prefetch = config.fsdp.backward_prefetch = tested.ahead;
   config.training.emplace();
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
-  const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
+  const Footprint planned = footprint_of(archive, plan_model(archive, config), config);
 
   const auto backend = c10::make_intrusive<LonelyBackend>(1, 2);
   Group world = Group::over(backend, at::kCPU);

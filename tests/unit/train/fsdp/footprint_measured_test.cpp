@@ -9,7 +9,7 @@
 #include "plan/model_plan.hpp"
 #include "temp_dir.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -115,7 +115,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.training->ddp = tested.ddp;
 
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
-  const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
+  const Footprint planned = footprint_of(archive, plan_model(archive, config), config);
 
   const bool ignores = *tested.ignored != '\0';
   const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
@@ -132,11 +132,11 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   };
   MeshGroups groups(world, mesh, over(shard), over(replicate),
                     tested.reshard_size > 0 ? over(reshard) : nullptr);
-  ShardingOptions options{config.fsdp, config.training->optimizer.no_decay};
+  ShardingOptions options{config.fsdp, config.training->optimizer};
   options.ddp = tested.ddp;
   if (tested.offload) options.storage = std::make_shared<testing::LateStorage>();
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, std::move(groups));
-  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), place.shard);
+  Optimizer optimizer(OptimizerPlan(config.training->optimizer), model.trainable_buffers(), place.shard);
   // Two steps, because units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
@@ -169,7 +169,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
     EXPECT_EQ(own, planned.units[i].shard_bytes) << planned.units[i].module;
     shards += own;
   }
-  for (const AdamW::State& state : optimizer.states()) {
+  for (const OptimizerState& state : optimizer.states()) {
     for (const at::Tensor& tensor : state.tensors) states += tensor.nbytes();
   }
   EXPECT_EQ(shards, planned.memory.shard_bytes);

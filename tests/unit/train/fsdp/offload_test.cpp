@@ -12,8 +12,8 @@
 #include "temp_dir.hpp"
 #include "train/device/saved_activations.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -75,13 +75,13 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   options.fsdp.activation_checkpointing = tested.recompute;
   options.fsdp.reshard_after_forward = tested.reshard;
   options.fsdp.precision = tested.precision;
-  options.no_decay = {"bias"};
+  options.optimizer.no_decay = {"bias"};
   options.poison = true;
   if (tested.params) options.storage = storage;
   if (tested.activations) options.activation_storage = storage;
   Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
-  AdamW optimizer({}, model.trainable_buffers(), 0);
+  Optimizer optimizer({}, model.trainable_buffers(), 0);
   at::manual_seed(11);
   Outcome outcome;
   for (int step = 0; step < 3; ++step) {
@@ -106,7 +106,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   for (const auto& unit : model.units()) {
     for (const auto& buffer : unit->buffers()) outcome.state.push_back(buffer->shard().clone());
   }
-  for (const AdamW::State& state : optimizer.states()) {
+  for (const OptimizerState& state : optimizer.states()) {
     outcome.state.insert(outcome.state.end(), state.tensors.begin(), state.tensors.end());
   }
   for (const auto& [name, buffer] : model.persistent_buffers()) outcome.state.push_back(buffer.clone());

@@ -15,8 +15,8 @@
 #include "tensor_counter.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/run/executor.hpp"
-#include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -103,7 +103,7 @@ config::PrecisionConfig version_1(const char* dtype) {
 config::PrecisionConfig autocast(const char* dtype) { return {.autocast_dtype = dtype}; }
 
 // A step in the order of the trainer.
-void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batches, double scale) {
+void train_a_step(ShardedModel& model, Optimizer& optimizer, std::int64_t micro_batches, double scale) {
   for (std::int64_t micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
     model.begin_micro_batch(micro_batch == micro_batches);
     const at::Tensor loss = model.forward({at::arange(2)}).toTensor();
@@ -158,7 +158,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   config.training.emplace();
   config.training->gradient_accumulation_steps = tested.micro_batches;
   const ArchiveModel archive = ArchiveModel::open(dir / "gpt.pt");
-  const MemoryFootprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config).memory;
+  const MemoryFootprint planned = footprint_of(archive, plan_model(archive, config), config).memory;
 
   const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
   const MeshPlace last = mesh.place_of(mesh.size() - 1);
@@ -171,7 +171,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   ModelFile file = ModelFile::open(dir / "gpt.pt");
   const testing::TensorCounter counter;
   ShardedModel model(std::move(file), {config.fsdp, {}}, at::kCPU, std::move(groups));
-  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
+  Optimizer optimizer(OptimizerPlan(config.training->optimizer), model.trainable_buffers(), last.shard);
   const double scale = tested.precision.is_float16() ? 65536 : 1;
   for (int step = 0; step < 3; ++step) train_a_step(model, optimizer, tested.micro_batches, scale);
   const auto total = static_cast<double>(planned.total_bytes);

@@ -129,7 +129,7 @@ TEST_P(SentBytesTest, AreThoseOfThePlan) {
   net().save((dir / "net.pt").string());
   const config::Config config = config_of(tested);
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
-  const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
+  const Footprint planned = footprint_of(archive, plan_model(archive, config), config);
 
   const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
   std::map<std::vector<int>, Ring> rings;

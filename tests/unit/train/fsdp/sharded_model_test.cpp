@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "lonely_backend.hpp"
 #include "small_net.hpp"
-#include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -183,8 +183,9 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
               sharded_norm * sharded_norm + replicated_norm * replicated_norm / 2, 1e-3);
 
   config::OptimizerConfig config;
-  config.weight_decay = 0.5;
-  AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
+  config.lr = 1;
+  config.options.weight_decay = 0.5;
+  Optimizer optimizer(OptimizerPlan(config), model.trainable_buffers(), model.groups().place().shard);
   optimizer.step(0.01);
   for (const char* name : {"weight", "bias"}) {
     const double decay = std::string(name) == "weight" ? 0.5 : 0;
@@ -289,10 +290,11 @@ TEST_F(ShardedModelTest, AdamWEqualsItsFormulaWithAndWithoutDecay) {
   Net net;
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
   config::OptimizerConfig config;
-  config.betas = {0.8, 0.9};
-  config.eps = 1e-6;
-  config.weight_decay = 0.5;
-  AdamW optimizer(config, model.trainable_buffers(), 0);
+  config.lr = 1;
+  config.options.betas = {0.8, 0.9};
+  config.options.eps = 1e-6;
+  config.options.weight_decay = 0.5;
+  Optimizer optimizer(OptimizerPlan(config), model.trainable_buffers(), 0);
   std::map<std::string, at::Tensor> value;
   std::map<std::string, at::Tensor> mean;
   std::map<std::string, at::Tensor> square;

@@ -22,7 +22,7 @@
 #include "sample_files.hpp"
 #include "temp_dir.hpp"
 #include "train/c10d/fake_backend.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -82,14 +82,14 @@ class Training {
                MeshGroups(world_, Mesh{replicas, 1}, std::make_unique<Group>(fake(1)),
                           std::make_unique<Group>(fake(replicas)), nullptr)),
         batches_(config.data, config.model, config.seed, model_.groups().data(), at::kCPU),
-        optimizer_(config.optimizer, model_.trainable_buffers(), 0),
+        optimizer_(model_.optimizer_plan(), model_.trainable_buffers(), 0),
         scaler_(std::move(given)),
         steps_(config, batches_, model_, optimizer_, scaler_) {}
 
   StepResult step(const Votes& votes = {}) { return steps_.run(++step_, votes); }
   StepRunner& runner() { return steps_; }
   ShardedModel& model() { return model_; }
-  AdamW& optimizer() { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
   std::optional<GradScaler>& scaler() { return scaler_; }
 
   /// Copies of the parameters, by name.
@@ -114,7 +114,7 @@ class Training {
   static Group fake(int size) { return Group::over(c10::make_intrusive<FakeBackend>(0, size), at::kCPU); }
   static ShardingOptions options(const config::TrainingConfig& config) {
     ShardingOptions options;
-    options.no_decay = config.optimizer.no_decay;
+    options.optimizer = config.optimizer;
     options.poison = true;
     return options;
   }
@@ -122,7 +122,7 @@ class Training {
   Group world_;
   ShardedModel model_;
   TrainingBatches batches_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   std::optional<GradScaler> scaler_;
   StepRunner steps_;
   std::int64_t step_ = 0;
@@ -170,8 +170,8 @@ class Peer {
     for (const auto& parameter : root_.named_parameters()) {
       tensors_.push_back(parameter.value);
       auto options = std::make_unique<torch::optim::AdamWOptions>(0);
-      options->eps(config_.optimizer.eps);
-      options->weight_decay(parameter.name == "bias" ? 0 : config_.optimizer.weight_decay);
+      options->eps(*config_.optimizer.options.eps);
+      options->weight_decay(parameter.name == "bias" ? 0 : *config_.optimizer.options.weight_decay);
       groups.emplace_back(std::vector<at::Tensor>{parameter.value}, std::move(options));
     }
     return groups;
@@ -192,8 +192,8 @@ class StepTest : public ::testing::Test {
     config_.data.batch_size = 2;
     config_.data.shuffle = false;
     config_.optimizer.lr = 0.05;
-    config_.optimizer.eps = 0.1;  // A large one: the update is smooth where a gradient is small.
-    config_.optimizer.weight_decay = 0.5;
+    config_.optimizer.options.eps = 0.1;  // A large one: the update is smooth where a gradient is small.
+    config_.optimizer.options.weight_decay = 0.5;
     config_.optimizer.no_decay = {"bias"};
     config_.max_steps = 10;
     write(Data());
@@ -208,7 +208,7 @@ class StepTest : public ::testing::Test {
   /// none of which is larger than 2 and each of which is rounded by half of kEpsilon. The update changes by
   /// at most lr/eps times the gradient.
   [[nodiscard]] double bound(std::int64_t steps) const {
-    const double update = config_.optimizer.lr / config_.optimizer.eps * 256;
+    const double update = config_.optimizer.lr / *config_.optimizer.options.eps * 256;
     return static_cast<double>(steps) * (update + 16) * kEpsilon;
   }
   /// The loss depends on fewer than 64 numbers of a token, each with a slope of at most 4.
@@ -242,7 +242,7 @@ TEST_F(StepTest, StepsAreThoseOfLibtorch) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto done = static_cast<std::int64_t>(i) + 1;
     const double lr = config_.optimizer.lr * factors[i];
-    EXPECT_DOUBLE_EQ(run.runner().next_lr(), lr);
+    EXPECT_DOUBLE_EQ(run.runner().next_scale() * config_.optimizer.lr, lr);
     const StepResult ours = run.step();
     const Peer::Result theirs = peer.step(steps[i], lr);
     EXPECT_NEAR(ours.loss, theirs.loss, loss_bound(done)) << i;
@@ -332,7 +332,7 @@ TEST_F(StepTest, WithSkipNonfiniteSuchAStepIsAsIfItHadNotBeen) {
   }
   EXPECT_EQ(lines_.size(), 2U);
   EXPECT_EQ(run.optimizer().steps(), 1);
-  EXPECT_DOUBLE_EQ(run.runner().next_lr(), 0.05 / 4);
+  EXPECT_DOUBLE_EQ(run.runner().next_scale() * 0.05, 0.05 / 4);
   EXPECT_TRUE(run.optimizer().states()[0].tensors[0].equal(moments));
   Parameters after = run.parameters();
   after["root"] = before.at("root");
@@ -443,11 +443,13 @@ TEST_F(StepTest, AModelThatComputesItsLossWeighsItsMicroBatchesAlike) {
 TEST_F(StepTest, TheRateOfTheNextStepFollowsTheStepsOfTheOptimizer) {
   config_.lr_scheduler.type = "linear";
   Training run(config_, model());
-  EXPECT_DOUBLE_EQ(run.runner().next_lr(), 0.05);
-  run.optimizer().restore_steps(5, {run.optimizer().states()[0].steps});
-  EXPECT_DOUBLE_EQ(run.runner().next_lr(), 0.05 / 2);  // Half of max_steps.
+  EXPECT_DOUBLE_EQ(run.runner().next_scale() * 0.05, 0.05);
+  std::vector<std::vector<std::int64_t>> parameter_steps;
+  for (const OptimizerState& state : run.optimizer().states()) parameter_steps.push_back(state.steps);
+  run.optimizer().restore_steps(5, std::move(parameter_steps));
+  EXPECT_DOUBLE_EQ(run.runner().next_scale() * 0.05, 0.05 / 2);  // Half of max_steps.
   config_.lr_scheduler.total_steps = 20;
-  EXPECT_DOUBLE_EQ(run.runner().next_lr(), 0.05 * 3 / 4);
+  EXPECT_DOUBLE_EQ(run.runner().next_scale() * 0.05, 0.05 * 3 / 4);
 }
 
 TEST(WithoutSignOfNanTest, ChangesOnlyTheSignOfANaN) {

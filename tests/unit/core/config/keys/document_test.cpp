@@ -63,17 +63,26 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {"gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", 255};
+  training.model = {
+      "gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", -1, 0.1, {1, 2},
+      1e-4,     255};
   training.data = {{"text", "data/*.txt", 256, "uint16"},
                    DataSource{"tokens", "eval.bin", 128, "uint32"},
                    8,
                    false,
                    false,
                    false};
-  training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
-  training.lr_scheduler = {"cosine", 100, 0.1, 2000};
+  training.optimizer = {
+      "lion",
+      3e-4,
+      {0.1, std::array{0.9, 0.95}, 1e-7, 0.8, 0.2, true, true, 0.7, true, 0.3, 0.4, "original"},
+      {"bias", "norm"},
+      {{"^a", 0.5, 0.25, false, "sgd"}, {"b$", {}, {}, true, ""}}};
+  training.lr_scheduler = {
+      "cosine", 100, 0.1, 2000, 1.5, 1e-6, 2, 7, 0.2, 9, "cosine", "linear", {0.5, 3, 1e-3, "abs", 4, 1e-5}};
   training.max_steps = 1000;
   training.gradient_accumulation_steps = 4;
+  training.loss_mean = "tokens";
   training.max_grad_norm = 1.0 / 3.0;
   training.skip_nonfinite = true;
   training.grad_scaler = {1024, 4, 0.25, 7};

@@ -127,7 +127,7 @@ TEST(JsonSchemaTest, DescriptionsSayWhatAKeyIsAndWhatIsSupported) {
 TEST(JsonSchemaTest, DefaultsAreThoseOfTheConfig) {
   const Json schema = json_schema();
   const auto value = [&](const char* path) { return at(schema, path).value("default", Json("none")).dump(); };
-  EXPECT_EQ(value("training.optimizer.betas"), "[0.9,0.999]");
+  EXPECT_EQ(value("training.ddp.comm_hook"), R"("no")");
   EXPECT_EQ(value("training.checkpoint.on_failure"), R"("stop")");
   EXPECT_EQ(value("launch.timeout"), "1800");
   EXPECT_EQ(value("training.metrics.jsonl"), "true");

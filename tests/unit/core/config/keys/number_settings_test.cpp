@@ -42,9 +42,13 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "training.lr_scheduler.min_lr_ratio", "training.lr_scheduler.type",
           "training.lr_scheduler.warmup_steps", "training.max_grad_norm", "training.model.inputs",
           "training.model.loss", "training.model.output", "training.model.targets",
-          "training.model.uint8_divisor", "training.optimizer.betas", "training.optimizer.eps",
-          "training.optimizer.lr", "training.optimizer.no_decay", "training.optimizer.type",
-          "training.optimizer.weight_decay", "training.seed", "training.skip_nonfinite"));
+          "training.model.uint8_divisor", "training.optimizer.adjust_lr_fn", "training.optimizer.alpha",
+          "training.optimizer.amsgrad", "training.optimizer.betas", "training.optimizer.centered",
+          "training.optimizer.dampening", "training.optimizer.eps", "training.optimizer.groups",
+          "training.optimizer.initial_accumulator_value", "training.optimizer.lr",
+          "training.optimizer.lr_decay", "training.optimizer.momentum", "training.optimizer.nesterov",
+          "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
+          "training.seed", "training.skip_nonfinite"));
 }
 
 TEST(NumberSettingsTest, ValuesAreText) {

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "ckpt/pickle/value.hpp"
+#include "plan/matrix_owners.hpp"
+#include "plan/optimizer_plan.hpp"
+#include "train/c10d/group.hpp"
+#include "train/optim/gradient_presence.hpp"
+#include "train/optim/optimizer_state.hpp"
+
+namespace accel::train {
+
+/// torch.optim.Muon on sharded matrices: K. Jordan et al., "Muon: An optimizer for hidden layers in neural
+/// networks", 2024.
+///
+/// The momentum is changed where the shards are. The update of a matrix needs all of it, so one rank of the
+/// shard group owns each matrix (plan/matrix_owners). It gets the momentum from the others in bfloat16, in
+/// which Newton-Schulz computes, by a reduce-scatter to which each element has one summand that is not zero,
+/// and its result goes back by an all-gather. The numbers are those of torch on one process.
+class Muon {
+ public:
+  /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `shards` is the
+  /// group of the ranks that have a shard each, and may be null if there is one. All must outlive this.
+  Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards);
+
+  /// Makes one step. `scale` is the factor of the learning rates. Collective over the shard group.
+  void step(double scale, const GradientPresence& presence);
+
+ private:
+  /// The part of a matrix in this rank's shard.
+  struct Piece {
+    ElementRange in_matrix;  ///< It may be empty.
+    at::Tensor parameter;
+    at::Tensor gradient;
+    at::Tensor momentum;
+  };
+  struct Bucket {
+    MatrixBucket plan;
+    int owners = 1;
+  };
+
+  void add_buckets(const std::vector<OptimizerState*>& states, int owners);
+  [[nodiscard]] const OptimizerState& state_of(const OwnedMatrix& matrix) const {
+    return *states_[matrix.buffer];
+  }
+  [[nodiscard]] const OptimizerGroup& group_of(const OwnedMatrix& matrix) const;
+  [[nodiscard]] Piece piece_of(const OwnedMatrix& matrix) const;
+  void step(const Bucket& bucket, double scale, const GradientPresence& presence);
+  void change_momentum(const OwnedMatrix& matrix, const at::Tensor& out) const;
+  void change_parameter(const OwnedMatrix& matrix, double scale, const at::Tensor& update) const;
+
+  const OptimizerPlan& plan_;
+  std::vector<OptimizerState*> states_;
+  std::vector<Bucket> buckets_;
+  int shard_;
+  Group* shards_;
+};
+
+/// The entries of torch's param_group.
+std::vector<std::pair<const char*, ckpt::pickle::Value>> muon_param_group(const OptimizerGroup& group);
+
+}  // namespace accel::train

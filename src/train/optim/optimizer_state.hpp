@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plan/flat_layout.hpp"
+#include "train/fsdp/flat_buffer.hpp"
+
+namespace accel::train {
+
+/// The state of the parameters of one group in one buffer, for this rank's shard.
+struct OptimizerState {
+  FlatBuffer* buffer = nullptr;
+  std::size_t buffer_index = 0;     ///< The number of the buffer among those of the optimizer.
+  GroupRange range;                 ///< The group and its parameters.
+  ElementRange in_shard;            ///< Where the group's elements lie in the shard; it may be empty.
+  std::vector<at::Tensor> tensors;  ///< Those of the group, each [in_shard.size()].
+  /// For each parameter of the range, the number of steps in which it had a gradient, also of parameters of
+  /// which this rank has no part.
+  std::vector<std::int64_t> steps;
+
+  /// The number of steps of a parameter of the buffer's layout.
+  [[nodiscard]] std::int64_t steps_of(std::size_t parameter) const {
+    return steps.at(parameter - range.first);
+  }
+  /// Whether a parameter of the layout is one of the group.
+  [[nodiscard]] bool has(std::size_t parameter) const {
+    return parameter >= range.first && parameter < range.end;
+  }
+};
+
+}  // namespace accel::train
