@@ -8,8 +8,9 @@ import sys
 import mlflow
 
 run_dir = pathlib.Path(os.environ["ACCEL_OUTPUT_DIR"])
-id_file = run_dir / "mlflow_id"  # A run that is started again, on any machine, goes on under its id.
-with mlflow.start_run(run_id=id_file.read_text() if id_file.exists() else None, run_name=run_dir.name) as run:
+id_file = run_dir / "mlflow_id"  # A run that goes on, on any machine, keeps its id. One that begins anew gets another.
+goes_on = os.environ["ACCEL_FIRST_STEP"] != "1" and id_file.exists()
+with mlflow.start_run(run_id=id_file.read_text() if goes_on else None, run_name=run_dir.name) as run:
     id_file.write_text(run.info.run_id)
     for line in sys.stdin:
         record = json.loads(line)

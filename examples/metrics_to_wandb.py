@@ -9,8 +9,9 @@ import uuid
 import wandb
 
 run_dir = pathlib.Path(os.environ["ACCEL_OUTPUT_DIR"])
-id_file = run_dir / "wandb_id"  # A run that is started again, on any machine, goes on under its id.
-id_file.exists() or id_file.write_text(uuid.uuid4().hex[:8])
+id_file = run_dir / "wandb_id"  # A run that goes on, on any machine, keeps its id. One that begins anew gets another.
+if os.environ["ACCEL_FIRST_STEP"] == "1" or not id_file.exists():
+    id_file.write_text(uuid.uuid4().hex[:8])
 config = json.loads((run_dir / "config.resolved.json").read_text())
 run = wandb.init(id=id_file.read_text(), resume="allow", name=run_dir.name, config=config, dir=run_dir)
 for line in sys.stdin:
