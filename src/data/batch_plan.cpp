@@ -9,6 +9,12 @@ std::int64_t BatchPlan::steps() const {
   return drop_last ? left / per_step : (left + per_step - 1) / per_step;
 }
 
+std::int64_t BatchPlan::epoch_samples() const {
+  BatchPlan whole = *this;
+  whole.begin = 0;
+  return whole.steps() * batch_size * data_size;
+}
+
 std::vector<std::int64_t> BatchPlan::positions(std::int64_t step, int rank) const {
   std::vector<std::int64_t> result(static_cast<std::size_t>(batch_size));
   const std::int64_t first = begin + (step * data_size + rank) * batch_size;

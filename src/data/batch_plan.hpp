@@ -23,6 +23,9 @@ struct BatchPlan {
 
   /// The micro-batches of each rank in the epoch from `begin` on, or 0 if too few samples are left for one.
   [[nodiscard]] std::int64_t steps() const;
+  /// The samples of all data ranks in a whole epoch: without those that are dropped, and with those that
+  /// complete the last batches.
+  [[nodiscard]] std::int64_t epoch_samples() const;
   /// Positions in the epoch's order (SampleOrder) of the samples in micro-batch `step` of `rank`.
   [[nodiscard]] std::vector<std::int64_t> positions(std::int64_t step, int rank) const;
 };

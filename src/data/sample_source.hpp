@@ -19,6 +19,8 @@ enum class Labels { kNextTokens, kInputs };
 /// The fields of the samples that are made of tokens.
 inline constexpr const char* kTokensField = "input_ids";
 inline constexpr const char* kLabelsField = "labels";
+/// The field that says which tokens of a sample are padding, in data with fields of their own.
+inline constexpr const char* kMaskField = "attention_mask";
 
 /// What each sample of a source has under one name.
 struct SampleField {

@@ -145,6 +145,7 @@ std::string table_of_results(const std::vector<RunHistory>& runs) {
   std::string rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunHistory& run = runs[i];
+    const auto samples = last_of(curve(run, "samples"));
     const auto loss = last_of(curve(run, "loss"));
     const auto best = least_of(curve(run, "eval_loss"));
     const bool has_gpu = !curve(run, "max_memory_allocated_bytes").empty();
@@ -152,6 +153,7 @@ std::string table_of_results(const std::vector<RunHistory>& runs) {
     const auto& saves = curve(run, "stall_s");
     rows += fmt::format("<tr><td>{}</td>", swatch(color_of(i), run.name));
     rows += cell(steps_of(run));
+    rows += cell(samples ? text_of_value(*samples, ChartUnit::kNumber) : "");
     rows += cell(!loss ? "" : std::isfinite(*loss) ? fmt::format("{:.4f}", *loss) : "NaN");
     rows += cell(best ? fmt::format("{:.4f} at step {}", best->value, best->step) : "");
     rows += cell(rate_of(run));
@@ -163,7 +165,7 @@ std::string table_of_results(const std::vector<RunHistory>& runs) {
     rows += cell(format_duration(seconds_within(run.last_time - run.first_time, 0))) + "</tr>\n";
   }
   std::string headings;
-  for (const char* const text : {"Run", "Steps", "Last loss", "Least held-out loss", "Median rate",
+  for (const char* const text : {"Run", "Steps", "Samples", "Last loss", "Least held-out loss", "Median rate",
                                  "Peak memory", "Checkpoints", "Attempts", "First to last record"})
     headings += heading(text);
   return fmt::format(

@@ -71,6 +71,10 @@ std::string numbers_of(const RunHistory& run) {
   } else if (samples) {
     texts.push_back(text_of_value(samples->value, ChartUnit::kNumber) + " samples/s");
   }
+  if (const auto done = newest(run, "samples")) {
+    texts.push_back(fmt::format("{} {}", text_of_value(done->value, ChartUnit::kNumber),
+                                done->value == 1 ? "sample" : "samples"));
+  }
   auto memory = newest(run, "max_memory_allocated_bytes");
   if (!memory) memory = newest(run, "max_rss_bytes");
   if (memory) texts.push_back(text_of_value(memory->value, ChartUnit::kBytes));

@@ -8,6 +8,8 @@ import signal
 import time
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import train_runs
 
@@ -58,6 +60,54 @@ def test_each_record_has_its_time_and_the_attempt(each_step):
     assert len(times) == 11 and times == sorted(times)
     assert begin <= times[0] and times[-1] <= end
     assert {record["attempt"] for record in records(directory, "step")} == {0}
+
+
+class Masked(torch.nn.Module):
+    """Gives a loss to no position that a mask hides."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(16, 8)
+        self.head = torch.nn.Linear(8, 16)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.head(self.tokens(input_ids)) * attention_mask.unsqueeze(2)
+
+
+def masked_run(directory, processes, mask, **keys):
+    """The configuration of a run on samples of 6 tokens with this mask, in their order, two in a batch."""
+    torch.manual_seed(0)
+    torch.jit.script(Masked()).save(str(directory / "masked.pt"))
+    ids = torch.randint(0, 16, mask.shape)
+    # The first two labels are those of a prompt.
+    labels = ids.roll(-1, 1).masked_fill(torch.arange(6) < 2, -100)
+    save_file({"input_ids": ids, "attention_mask": mask, "labels": labels}, directory / "data.safetensors")
+    return train_runs.config(directory, processes, **{
+        "distributed_type": "MULTI_CPU", "model.path": str(directory / "masked.pt"), "model.inputs": ["input_ids", "attention_mask"],
+        "data.train": {"format": "tensors", "path": str(directory / "data.safetensors")}, "data.batch_size": 2, **keys})
+
+
+def test_tokens_a_second_are_without_padding(accel, tmp_path):
+    """Ranks and steps have different numbers of tokens. The two rates of a record are of the same time."""
+    lengths = torch.tensor([6, 1, 3, 2, 5, 5, 1, 1, 6, 6, 2, 4])
+    mask = (torch.arange(6) < lengths[:, None]).long()
+    accel("launch", masked_run(tmp_path, 2, mask, max_steps=3))
+    found = records(tmp_path, "loss")
+    for record, own in zip(found, lengths.split(4), strict=True):
+        assert record["tokens_per_s"] / record["samples_per_s"] == pytest.approx(own.sum().item() / 4, rel=1e-9)
+
+
+def test_samples_are_those_of_all_ranks_since_the_beginning(accel, tmp_path):
+    """Ten samples are three micro-batches of two ranks and five of one, and the last step of an epoch has fewer than
+    two. An epoch of two ranks takes two samples again. The run goes on with one rank."""
+    keys = {"gradient_accumulation_steps": 2, "data.drop_last": False, "checkpoint": {"every": 4, "resume": "auto"}}
+    mask = torch.ones(10, 6, dtype=torch.long)
+    accel("launch", masked_run(tmp_path, 2, mask, max_steps=4, **keys))
+    said = accel("launch", masked_run(tmp_path, 1, mask, max_steps=7, **keys)).stderr
+    assert [record["samples"] for record in records(tmp_path, "loss")] == [8, 12, 20, 24, 28, 32, 34]
+    assert "trained on 34 samples since the beginning, 3.00 epochs of the data" in said
+    state = json.loads((tmp_path / "out/checkpoints/checkpoint_4/trainer_state.json").read_text())
+    assert state["samples_trained"] == 24 and state["data"]["samples_done"] == 12
 
 
 def test_an_evaluation_has_the_perplexity(accel, tmp_path):

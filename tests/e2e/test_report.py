@@ -122,7 +122,7 @@ def test_the_numbers_of_a_page_are_those_of_metrics_jsonl(accel, runs, tmp_path)
         assert mark.get("data-step") == "7" and mark.find("title").text == f"{runs}/a: attempt 1 begins with step 7"
     results = dict(zip(*tables(page)["results"], strict=True))
     least = min(of(runs / "a", "eval_loss"), key=lambda point: point[1])
-    assert results["Steps"] == "12 of 12" and results["Attempts"] == "2"
+    assert (results["Steps"], results["Samples"], results["Attempts"]) == ("12 of 12", str(12 * 2 * 4), "2")
     assert results["Last loss"] == f"{of(runs / 'a', 'loss')[-1][1]:.4f}"
     assert results["Least held-out loss"] == f"{least[1]:.4f} at step {least[0]}"
     times = tables(page)["times"]

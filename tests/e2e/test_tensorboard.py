@@ -69,6 +69,7 @@ def test_a_run_that_was_killed_and_goes_on_has_every_step_once(accel_path, tmp_p
     assert [step for step, *_ in found["eval/loss"]] == list(range(2, 3 * N + 1, 2))
     assert [step for step, *_ in found["checkpoint/stall_s"]] == [N, 2 * N, 3 * N]
     for tag, name in {"train/loss": "loss", "train/lr": "lr", "train/grad_norm": "grad_norm", "train/epoch": "epoch",
+                      "train/samples": "samples",
                       "train/tokens_per_s": "tokens_per_s", "train/max_rss_bytes": "max_rss_bytes", "eval/loss": "eval_loss",
                       "eval/perplexity": "eval_perplexity", "checkpoint/stall_s": "stall_s"}.items():
         assert found[tag] == curve_of(written, name), tag

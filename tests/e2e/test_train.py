@@ -66,7 +66,7 @@ def test_metrics_have_every_step(trained):
     losses = train_runs.metrics(trained)
     assert len(losses) == 6 and losses[-1] < losses[0]
     line = json.loads((trained / "out/metrics.jsonl").read_text().splitlines()[0])
-    assert set(line) == {"step", "loss", "last_loss", "lr", "grad_norm", "samples_per_s", "tokens_per_s", "step_time_s", "epoch",
+    assert set(line) == {"step", "loss", "last_loss", "lr", "grad_norm", "samples", "samples_per_s", "tokens_per_s", "step_time_s", "epoch",
                          "max_rss_bytes", "time", "attempt"}
     assert len(train_runs.metrics(trained, "checkpoint")) == 3
 

@@ -96,10 +96,10 @@ def test_once_and_runs_that_have_ended(accel, tmp_path):
     last = losses(tmp_path / "out")[-1]
     for flags in ((), ("--once",)):
         [line] = accel("watch", *flags, "out").stdout.splitlines()
-        assert line.startswith(f"step 4 of 4  100%  loss {last['loss']:.4f}  ")
+        assert line.startswith(f"step 4 of 4  100%  loss {last['loss']:.4f}  ") and "  32 samples  " in line
     document = json.loads(accel("watch", "--json", "out").stdout)
-    assert {key: document[key] for key in ("step", "loss", "grad_norm", "attempts")} == {
-        "step": 4, "loss": last["loss"], "grad_norm": last["grad_norm"], "attempts": 1}
+    assert {key: document[key] for key in ("step", "loss", "grad_norm", "attempts", "samples")} == {
+        "step": 4, "samples": 32, "loss": last["loss"], "grad_norm": last["grad_norm"], "attempts": 1}
 
 
 def test_once_does_not_wait_for_a_live_run(accel, run, tmp_path):

@@ -67,6 +67,7 @@ RunState run_state_of(const json& document) {
     state.steps_since_log = count_at(document, "steps_since_log", 0, state.step);
     state.loss_sum_since_log = document.at("loss_sum_since_log").get<double>();
   }
+  if (document.contains("samples_trained")) state.samples_trained = count_at(document, "samples_trained");
   const json& data = document.at("data");
   state.data.epoch = count_at(data, "epoch");
   state.data.samples_done = count_at(data, "samples_done");
@@ -119,6 +120,7 @@ std::string encode_run_state(const RunState& state) {
                      {"shuffle", state.data.shuffle}}},
                    {"settings", state.settings}};
   if (state.parameter_steps) document["parameter_steps"] = *state.parameter_steps;
+  if (state.samples_trained) document["samples_trained"] = *state.samples_trained;
   if (state.frozen_hash) document["frozen_hash"] = *state.frozen_hash;
   if (state.power_sgd)
     document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};

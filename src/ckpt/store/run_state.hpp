@@ -61,6 +61,9 @@ struct RunState {
   /// them.
   double loss_sum_since_log = 0;
   std::int64_t steps_since_log = 0;
+  /// The samples that all ranks together have trained on since the beginning. Earlier versions did not write
+  /// it.
+  std::optional<std::int64_t> samples_trained;
   DataPlace data;
   /// The settings that the numbers of the run depend on, by key, for a comparison with those of a later run.
   std::map<std::string, std::string> settings;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "data/needed_fields.hpp"
@@ -89,12 +90,15 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
 }
 
 double TrainingBatches::epoch() const {
-  BatchPlan whole = at_.plan;
-  whole.begin = 0;
-  const std::int64_t epoch_samples = whole.steps() * samples_per_step();
-  const double part = static_cast<double>(place().samples_done) / static_cast<double>(epoch_samples);
+  const double part =
+      static_cast<double>(place().samples_done) / static_cast<double>(at_.plan.epoch_samples());
   // A run that began the epoch on another number of ranks may drop fewer samples at its end.
   return static_cast<double>(at_.epoch) + std::min(part, 1.0);
+}
+
+std::int64_t TrainingBatches::samples_trained() const {
+  const ckpt::DataPlace place = this->place();
+  return checked_add(checked_mul(place.epoch, at_.plan.epoch_samples()), place.samples_done);
 }
 
 ckpt::DataPlace TrainingBatches::place() const {

@@ -43,6 +43,8 @@ class TrainingBatches {
   [[nodiscard]] bool last_of_epoch() const { return at_.is_end_of_epoch(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
   [[nodiscard]] double epoch() const;
+  /// The samples that so many ranks as now have trained on when they are at place().
+  [[nodiscard]] std::int64_t samples_trained() const;
   /// Where the next micro-batch begins, for a checkpoint.
   [[nodiscard]] ckpt::DataPlace place() const;
   /// The place after so many steps of `micro_batches` each, counted from the beginning of the first epoch.

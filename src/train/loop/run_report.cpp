@@ -37,13 +37,8 @@ std::int64_t attempt() {
 
 }  // namespace
 
-RunReport::RunReport(const config::Config& config, int rank, int data_size, at::Device device)
-    : config_(*config.training),
-      fsdp_(config.fsdp),
-      rank_(rank),
-      data_size_(data_size),
-      device_(device),
-      attempt_(attempt()) {
+RunReport::RunReport(const config::Config& config, int rank, at::Device device)
+    : config_(*config.training), fsdp_(config.fsdp), rank_(rank), device_(device), attempt_(attempt()) {
   if (rank != 0) return;
   sinks_.push_back(std::make_unique<JsonLines>(config_.output_dir / "metrics.jsonl"));
   sinks_.push_back(std::make_unique<LogLines>(config_.max_steps));
@@ -136,12 +131,15 @@ void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::Run
   skipped_ = state.skipped_since_log;
   loss_sum_ = state.loss_sum_since_log;
   steps_ = state.steps_since_log;
+  samples_trained_ = state.samples_trained.value_or(0);
+  epoch_ = state.epoch;
 }
 
 void RunReport::save(ckpt::RunState& state) const {
   state.skipped_since_log = skipped_;
   state.loss_sum_since_log = loss_sum_;
   state.steps_since_log = steps_;
+  state.samples_trained = samples_trained_;
 }
 
 void RunReport::close(std::chrono::seconds patience) {
@@ -164,6 +162,8 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   times_.optimizer_s += result.times.optimizer_s;
   tokens_ += result.tokens;
   samples_ += result.samples;
+  samples_trained_ += result.samples;
+  epoch_ = epoch;
   skipped_ += result.skipped ? 1 : 0;
   if (std::isfinite(result.loss)) {
     loss_sum_ += result.loss;
@@ -184,15 +184,14 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
 void RunReport::write_step(std::int64_t step, const StepResult& result, double epoch,
                            const std::optional<GradScaler>& scaler) {
   const double seconds = seconds_since(since_log_) - pause_s_;
-  const double samples_per_s = static_cast<double>(samples_) * data_size_ / seconds;
-  const double tokens_per_s = static_cast<double>(tokens_) * data_size_ / seconds;
   Metrics line = {{"step", step},
                   {"loss", steps_ > 0 ? loss_sum_ / static_cast<double>(steps_) : NAN},
                   {"last_loss", result.loss},
                   {"lr", result.lr},
                   {"grad_norm", result.grad_norm},
-                  {"samples_per_s", samples_per_s},
-                  {"tokens_per_s", tokens_per_s},
+                  {"samples", samples_trained_},
+                  {"samples_per_s", static_cast<double>(samples_) / seconds},
+                  {"tokens_per_s", static_cast<double>(tokens_) / seconds},
                   {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
                   {"epoch", epoch},
                   {"max_rss_bytes", max_rss_bytes()}};
@@ -212,6 +211,8 @@ void RunReport::evaluation(std::int64_t step, const Evaluation& evaluation, doub
 }
 
 void RunReport::time_spent(std::int64_t step) {
+  say(fmt::format("trained on {} {} since the beginning, {:.2f} {} of the data", samples_trained_,
+                  samples_trained_ == 1 ? "sample" : "samples", epoch_, epoch_ == 1 ? "epoch" : "epochs"));
   write({{"step", step},
          {"run_time_s", start_s_ + seconds_since(begun_)},
          {"start_s", start_s_},

@@ -25,8 +25,7 @@ namespace accel::train {
 /// only rank 0 writes.
 class RunReport {
  public:
-  /// Each of the `data_size` data ranks trains on as many samples as this rank.
-  RunReport(const config::Config& config, int rank, int data_size, at::Device device);
+  RunReport(const config::Config& config, int rank, at::Device device);
 
   /// Writes a line to the log alone.
   void say(const std::string& text) const;
@@ -43,7 +42,8 @@ class RunReport {
   void start(std::int64_t done, double seconds);
   /// Ends the metric sinks, after the last record. May wait so long for a command that gets the metrics.
   void close(std::chrono::seconds patience);
-  /// Stores what the steps since the last line have been, for a run that goes on from the checkpoint.
+  /// Stores the samples of the run, and what the steps since the last line have been, for a run that goes on
+  /// from the checkpoint.
   void save(ckpt::RunState& state) const;
   /// Counts a step. Writes a line after every training.log_every steps and after the last step, with the mean
   /// of the finite losses since the line before.
@@ -63,7 +63,8 @@ class RunReport {
   }
   /// Work for the save in flight has taken `seconds` of a step.
   void worked_for_save(double seconds) { save_s_ += seconds; }
-  /// Reports where the time of this rank's host went since the launch or restart, after step `step`.
+  /// Reports how much the run has trained on, and where the time of this rank's host went since the launch or
+  /// restart, after step `step`.
   void time_spent(std::int64_t step);
 
  private:
@@ -78,7 +79,6 @@ class RunReport {
   const config::TrainingConfig& config_;
   const config::FsdpConfig& fsdp_;
   int rank_;
-  int data_size_;
   at::Device device_;
   std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 
@@ -90,12 +90,14 @@ class RunReport {
   Clock::time_point since_log_;  ///< When the last line of a step was written.
   std::int64_t attempt_;      ///< The N of logs/attempt_N: launches and restarts of the run before this one.
   double pause_s_ = 0;        ///< Seconds of evaluations and saves since that line.
-  std::int64_t tokens_ = 0;   ///< Tokens of this rank since that line.
-  std::int64_t samples_ = 0;  ///< Samples of this rank since that line.
+  std::int64_t tokens_ = 0;   ///< Tokens of all ranks since that line.
+  std::int64_t samples_ = 0;  ///< Samples of all ranks since that line.
   std::int64_t skipped_ = 0;  ///< Steps that were skipped since that line.
   double loss_sum_ = 0;       ///< The sum of the finite losses since that line.
   std::int64_t steps_ = 0;    ///< Their number, with those of an earlier attempt.
   std::int64_t logged_step_ = 0;
+  std::int64_t samples_trained_ = 0;  ///< Samples of all ranks since the beginning of the run.
+  double epoch_ = 0;                  ///< The epochs that are done.
 };
 
 }  // namespace accel::train

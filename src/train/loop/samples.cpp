@@ -65,6 +65,14 @@ std::vector<std::int64_t> first_numbers(std::int64_t count) {
   return numbers;
 }
 
+/// The elements of `ids` that are not padding. A mask of another shape says which tokens attend to which, and
+/// one of floats may be what is added to scores, where 0 is no padding.
+std::int64_t count_tokens(const at::Tensor& ids, const at::Tensor& mask) {
+  const bool says_padding = mask.defined() && mask.sizes() == ids.sizes() &&
+                            at::isIntegralType(mask.scalar_type(), /*includeBool=*/true);
+  return says_padding ? at::count_nonzero(mask).item<std::int64_t>() : ids.numel();
+}
+
 bool are_equal_where_counted(const at::Tensor& tokens, const at::Tensor& labels) {
   const at::Tensor counted = counted_targets(labels);
   return counted.any().item<bool>() &&
@@ -80,13 +88,6 @@ const at::Tensor& Batch::field(const std::string& name) const {
     names.push_back(known);
   }
   fail_without_field(name, names);
-}
-
-std::int64_t Batch::tokens() const {
-  for (const auto& [name, tensor] : fields) {
-    if (name == kTokensField) return tensor.numel();
-  }
-  return 0;
 }
 
 Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
@@ -138,9 +139,13 @@ at::Tensor with_usual_ignored(const at::Tensor& targets, const config::ModelConf
 
 Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device) const {
   Batch batch;
+  at::Tensor ids;
+  at::Tensor mask;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const std::string& name = used_field(i).name;
     at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
+    if (name == kTokensField) ids = tensor;
+    if (name == kMaskField) mask = tensor;
     if (name == model_.targets) tensor = with_usual_ignored(tensor, model_);
     if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
     at::Tensor there = tensor.to(device, /*non_blocking=*/true);
@@ -148,6 +153,7 @@ Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device)
       there = divided(there, *model_.uint8_divisor);
     batch.fields.emplace_back(name, std::move(there));
   }
+  if (ids.defined()) batch.tokens = count_tokens(ids, mask);
   return batch;
 }
 

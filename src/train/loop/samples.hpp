@@ -22,11 +22,12 @@ struct Batch {
   /// How many labels a cross entropy counts: those that are not -100. Absent if the batch has no labels.
   std::optional<std::int64_t> counted;
 
+  /// The tokens of `input_ids` that are not padding, as docs/formats.md says; 0 without this field.
+  std::int64_t tokens = 0;
+
   /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
   [[nodiscard]] std::int64_t samples() const { return fields.front().second.size(0); }
-  /// The number of tokens of `input_ids`. Without this field it is 0.
-  [[nodiscard]] std::int64_t tokens() const;
 };
 
 /// The samples of a data source as a model takes them. Integers other than uint8 become int64, and uint8

@@ -90,8 +90,8 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     at::Tensor value = loss.detach().to(at::kDouble);
     if (is_uncounted && compares_labels_) value = at::zeros_like(value);
     done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
-    result.tokens += batch.tokens();
-    result.samples += batch.samples();
+    done.tokens += batch.tokens;
+    done.samples += batch.samples();
     laps.add_to(result.times.backward_s);
   }
   return done;
@@ -126,7 +126,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 11> sums = {values.back() / static_cast<double>(micro_batches.count),
+  std::array<double, 12> sums = {values.back() / static_cast<double>(micro_batches.count),
                                  gradient_square_sum(buffers, mesh.shards(), values),
                                  order,
                                  order * order,
@@ -136,22 +136,25 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
                                  votes[1],
                                  votes[2],
                                  static_cast<double>(micro_batches.uncounted),
+                                 static_cast<double>(micro_batches.tokens),
                                  micro_batches.labels};
   world.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], world.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
   result.votes = {sums[6], sums[7], sums[8]};
   if (sums[4] > 0) presence = on_any_rank(std::move(presence), world);
-  // All data ranks have as many micro-batches. Each batch is that of `copies` ranks, and all of them add to
-  // the sums.
+  // All data ranks have as many micro-batches and samples. Each batch is that of `copies` ranks, and all of
+  // them add to the sums.
   const int copies = mesh.size() / mesh.data_size();
   result.micro_batches = micro_batches.count * mesh.data_size();
   result.uncounted = static_cast<std::int64_t>(sums[9]) / copies;
+  result.tokens = static_cast<std::int64_t>(sums[10]) / copies;
+  result.samples = micro_batches.samples * mesh.data_size();
   const double mean = sums[0] / copies / mesh.data_size();
   double loss_weight = 1;
   if (by_tokens_ && !is_empty(result)) {
     // Each of the losses counts as one of `most` micro-batches, also in the shorter last step of an epoch.
-    const double parts = micro_batches.divisor * mesh.data_size() * copies / sums[10];
+    const double parts = micro_batches.divisor * mesh.data_size() * copies / sums[11];
     loss_weight = parts * static_cast<double>(micro_batches.count);
     result.weight = parts * static_cast<double>(config_.gradient_accumulation_steps);
   } else {

@@ -27,8 +27,7 @@ struct StepTimes {
   double optimizer_s = 0;  ///< Clipping and the update.
 };
 
-/// What one optimizer step yields. Every rank has the same values, except for the counts of tokens and
-/// samples and for the times.
+/// What one optimizer step yields. Every rank has the same values, except for the times.
 struct StepResult {
   double loss = 0;       ///< The mean over the micro-batches of all data ranks that count; NaN if none does.
   double grad_norm = 0;  ///< The global norm before clipping.
@@ -42,8 +41,8 @@ struct StepResult {
   bool stop = false;           ///< A signal has asked a rank to stop after this step.
   Votes votes = {};            ///< The sums over the ranks.
   std::optional<Error> error;  ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
-  std::int64_t tokens = 0;     ///< Tokens that this rank has trained on in the step.
-  std::int64_t samples = 0;    ///< Samples that this rank has trained on in the step.
+  std::int64_t tokens = 0;     ///< Tokens of the step on all data ranks, without padding.
+  std::int64_t samples = 0;    ///< Samples of the step on all data ranks.
   StepTimes times;
 };
 
@@ -88,10 +87,12 @@ class StepRunner {
     double labels = 0;           ///< The labels that count.
     /// By how much the losses are divided with training.loss_mean: tokens, the same on all ranks.
     double divisor = 1;
+    std::int64_t tokens = 0;  ///< Their tokens, without padding.
+    std::int64_t samples = 0;
   };
 
   MicroBatches forward_and_backward(StepResult& result);
-  /// Fills in the loss and the norm, and returns which parameters have a gradient on any rank.
+  /// Fills in the loss, the norm and the counts, and returns which parameters have a gradient on any rank.
   GradientPresence reduce(const MicroBatches& micro_batches, std::int64_t step, const Votes& votes,
                           StepResult& result);
   /// Whether no micro-batch of any rank counts.

@@ -89,7 +89,7 @@ class Trainer {
         steps_(config_, batches_, model_, *optimizer_, scaler_, plateau_ ? &*plateau_ : nullptr),
         saver_(store_, model_, *optimizer_, config_, group, local_ranks),
         schedule_(config_.checkpoint),
-        report_(config, group.rank(), groups.data().size, device),
+        report_(config, group.rank(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     reset_peak_of_large_tensors();  // The model is sharded.
     if (config_.checkpoint.resume_from.empty() && read_sums() != nullptr)
@@ -191,6 +191,7 @@ class Trainer {
     }
     batches_.go_to(state.data);
     if (foreign) state.epoch = batches_.epoch();
+    if (!state.samples_trained) state.samples_trained = batches_.samples_trained();
     steps_.set_skipped_in_a_row(state.skipped_in_a_row);
     if (plateau_ && state.plateau) {
       plateau_->restore(*state.plateau);

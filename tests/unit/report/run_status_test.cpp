@@ -17,6 +17,7 @@ RunHistory run_at_step_50() {
   run.curves["lr"] = {{50, 0.001}};
   run.curves["grad_norm"] = {{50, 1.25}};
   run.curves["tokens_per_s"] = {{50, 81'000}};
+  run.curves["samples"] = {{10, 6400}, {50, 32'000}};
   run.curves["max_rss_bytes"] = {{50, 2e9}};
   run.curves["step_time_s"] = {{10, 0.5}, {50, 1.5}};
   run.attempts = {{0, 1, {}}};
@@ -27,10 +28,11 @@ TEST(RunStatusTest, SaysHowFarTheRunIs) {
   RunHistory run = run_at_step_50();
   EXPECT_THAT(status_lines(run, 100),
               ElementsAre("[######..................] step 50 of 200  25%  2m 30s left",
-                          "loss 2.5000  lr 1.00e-03  grad norm 1.250  81k tokens/s  2.00 GB", "loss █▁"));
-  EXPECT_EQ(
-      status_line(run),
-      "step 50 of 200  25%  2m 30s left  loss 2.5000  lr 1.00e-03  grad norm 1.250  81k tokens/s  2.00 GB");
+                          "loss 2.5000  lr 1.00e-03  grad norm 1.250  81k tokens/s  32k samples  2.00 GB",
+                          "loss █▁"));
+  EXPECT_EQ(status_line(run),
+            "step 50 of 200  25%  2m 30s left  loss 2.5000  lr 1.00e-03  grad norm 1.250  81k tokens/s  32k "
+            "samples  2.00 GB");
   run.curves["eval_loss"] = {{40, 2.75}};
   run.curves["save_time_s"] = {{40, 1}};
   run.attempts.push_back({1, 45, {}});

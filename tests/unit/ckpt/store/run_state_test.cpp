@@ -27,6 +27,7 @@ RunState some_state() {
   state.skipped_since_log = 2;
   state.loss_sum_since_log = 4.0 / 3;
   state.steps_since_log = 3;
+  state.samples_trained = 226;
   state.data = {2, 40, 93, 32, false};
   state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
   state.power_sgd = PowerSgdState{9, {7, 7}};
@@ -42,6 +43,7 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.parameter_steps, 5);
   EXPECT_EQ(read.loss_sum_since_log, 4.0 / 3);
   EXPECT_EQ(read.steps_since_log, 3);
+  EXPECT_EQ(read.samples_trained, 226);
   EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
   EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
 }
@@ -79,6 +81,9 @@ TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
               HasSubstr("has done 102 samples of an epoch of 93"));
   EXPECT_THAT(with("\"epoch\": 2,", "\"epoch\": 3,"), HasSubstr("its place in the data is in epoch 3"));
   EXPECT_THAT(with("\"epoch\": 2,", "\"epoch\": 1,"), HasSubstr("its place in the data is in epoch 1"));
+  EXPECT_THAT(with("\"samples_trained\": 226", "\"samples_trained\": -1"),
+              HasSubstr("'samples_trained' is -1"));
+  EXPECT_EQ(with("\"samples_trained\"", "\"of_another_version\""), "no error");
   EXPECT_THAT(with("\"parameter_steps\": 5", "\"parameter_steps\": 7"), HasSubstr("'parameter_steps'"));
   EXPECT_THAT(with("\"draws\": 9", "\"draws\": -1"), HasSubstr("'draws' is -1"));
   EXPECT_THAT(with("\"draws\": 9", "\"draws\": 9000000000000"), HasSubstr("'draws'"));

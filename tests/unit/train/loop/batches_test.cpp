@@ -95,6 +95,7 @@ TEST(BatchesTest, EpochsFollowOneAnother) {
   }
   EXPECT_TRUE(batches.last_of_epoch());
   EXPECT_DOUBLE_EQ(batches.epoch(), 1.0);
+  EXPECT_EQ(batches.samples_trained(), 3);
   EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), 48);
 }
 

@@ -127,7 +127,7 @@ TEST_F(SamplesTest, ABatchHasTheSamplesInTheOrderOfTheirNumbersAndTheFieldsOfThe
   const Batch taken = batch(samples, {2, 0, 2});
   ASSERT_EQ(taken.fields.size(), 2U);
   EXPECT_EQ(taken.samples(), 3);
-  EXPECT_EQ(taken.tokens(), 0);
+  EXPECT_EQ(taken.tokens, 0);
   EXPECT_TRUE(taken.field("x").equal(at::stack({x[2], x[0], x[2]})));
   EXPECT_TRUE(taken.field("y").equal(longs({2, 0, 2}, {3})));
 }
@@ -165,7 +165,34 @@ TEST_F(SamplesTest, LabelsOfMinus100DoNotCount) {
                                {});
   EXPECT_EQ(batch(samples, {0, 1}).counted, 2);
   EXPECT_EQ(batch(samples, {1}).counted, 0);
-  EXPECT_EQ(batch(samples, {0, 0}).tokens(), 6);
+  EXPECT_EQ(batch(samples, {0, 0}).tokens, 6);
+}
+
+TEST_F(SamplesTest, PaddingIsWhatAMaskOfTheShapeOfTheTokensSays) {
+  const at::Tensor ids = at::arange(8).view({2, 4});
+  const at::Tensor mask = longs({0, 1, 1, 7, 1, 0, 0, 0}, {2, 4});
+  config::ModelConfig model;
+  model.inputs = {"input_ids", "attention_mask"};
+  model.uint8_divisor = 255;
+  int file = 0;
+  const auto tokens = [&](const at::Tensor& stored) {
+    const std::string name = std::to_string(file++) + ".safetensors";
+    const Samples samples =
+        open({{"input_ids", ids}, {"attention_mask", stored}, {"labels", at::full({2, 4}, -100)}}, model,
+             name.c_str());
+    EXPECT_EQ(batch(samples, {1}).tokens * 2 + batch(samples, {0}).tokens, batch(samples, {1, 0, 1}).tokens);
+    return batch(samples, {0, 1}).tokens;
+  };
+  EXPECT_EQ(tokens(mask), 4);
+  EXPECT_EQ(tokens(mask.to(at::kBool)), 4);
+  EXPECT_EQ(tokens(mask.to(at::kByte)), 4);
+  EXPECT_EQ(tokens(mask.to(at::kInt)), 4);
+  EXPECT_EQ(tokens(mask.to(at::kUInt16)), 4);
+  // These are added to scores, or say which tokens attend to which.
+  EXPECT_EQ(tokens(mask.to(at::kFloat)), 8);
+  EXPECT_EQ(tokens(mask.view({2, 1, 4, 1})), 8);
+  model.inputs = {"input_ids"};
+  EXPECT_EQ(tokens(mask), 8);
 }
 
 TEST_F(SamplesTest, TheTwoHalvesOfABatchNeedTheFilesOnlyForTheFirst) {

@@ -295,7 +295,8 @@ TEST_F(StepTest, RanksWithTheSameBatchHaveTheSameStepAndAddTheirVotes) {
   EXPECT_EQ(four.loss, one.loss);
   EXPECT_EQ(four.grad_norm, one.grad_norm);
   EXPECT_EQ(four.micro_batches, 4);
-  EXPECT_EQ(four.samples, 2);  // Those of this rank alone.
+  EXPECT_EQ(four.samples, 8);
+  EXPECT_EQ(four.tokens, 8 * kTokens);
   EXPECT_FALSE(four.stop);
   expect_equal(run.parameters(), plain);
 }
