@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -147,3 +148,17 @@ def test_the_training_data_are_not_needed_and_what_a_model_prints_is_not_json(ac
     document["training"]["data"]["train"]["path"] = str(tmp_path / "gone.txt")
     run.write_text(json.dumps(document))
     assert evaluate(accel, run)["results"][0]["loss"] == train_runs.metrics(tmp_path, "eval_loss")[-1]
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_evaluation_between_two_sets(accel, accel_path, tmp_path, run, which):
+    """It comes when the rank of the first set has finished its work."""
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/bash\necho set >> '{tmp_path}/sets'\n'{accel_path.parents[1]}/train/accel-worker' \"$@\" || exit\n"
+                      f"trap '' TERM INT\nkill -{which.name[3:]} $PPID\n")
+    worker.chmod(0o755)
+    data = str(tmp_path / "held-out.txt")
+    flags = ("--data", data, "--data", data, "--num-processes", 1, "--set", f"launch.worker={worker}")
+    ended = accel("evaluate", run, *flags, code=128 + which)
+    assert f"by {which.name}" in ended.stderr and ended.stdout == ""
+    assert (tmp_path / "sets").read_text() == "set\n"

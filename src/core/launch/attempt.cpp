@@ -138,6 +138,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   if (place.cluster == nullptr) {
     AttemptEnd end = end_of_all({end_of_machine(group, host_name(), 0)});
     end.incomplete_logs = group.incomplete_logs;
+    end.asked_by = group.interrupted_by != 0 ? group.interrupted_by : group.interrupted_late;
     end.step = step;
     return end;
   }

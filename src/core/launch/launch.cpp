@@ -193,6 +193,8 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     // An evaluation may be one of several.
     const bool is_part = request.program.empty() && request.loaded.config.training->only_evaluates;
     if (end.was_interrupted && !is_part) leave_soon(end.code);
+    // Its ranks may have finished before the signal reached them.
+    if (end.asked_by != 0 && is_part && end.code == ExitCode::kSuccess) throw error_of_signal(end.asked_by);
     if (!run.empty()) write_run_end(run, {seconds_since_1970(), end.code, end.report, end.step});
     for (const std::filesystem::path& log : end.incomplete_logs)
       log::warn(fmt::format("'{}' is incomplete: its file system has not taken all of it", log.string()));

@@ -28,6 +28,9 @@ struct AttemptEnd {
   std::optional<Hang> hang = std::nullopt;
   /// GroupOutcome::incomplete_logs of this machine.
   std::vector<std::filesystem::path> incomplete_logs = {};
+  /// SIGINT, SIGTERM or SIGHUP that asked the ranks of this machine to end, or came when all had ended; 0
+  /// without one.
+  int asked_by = 0;
   std::int64_t step = 0;  ///< The step in which a rank of this machine was last; 0 if none has begun.
 };
 

@@ -161,7 +161,7 @@ bool found_corrupt(const GroupOutcome& group, const WorkerOutcome& cause) {
 }
 
 bool is_asked_to_end(const GroupOutcome& group) {
-  return group.interrupted_by != 0 || group.interrupted_late ||
+  return group.interrupted_by != 0 || group.interrupted_late != 0 ||
          (group.catches_stop_signals && group.was_asked_to_save);
 }
 

@@ -50,7 +50,8 @@ SignalQueue::~SignalQueue() {
   // What is still queued must not be delivered when the mask is restored.
   while (const std::optional<Arrival> arrival = next()) {
     late_.save |= arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2;
-    late_.interrupt |= arrival->signal == SIGINT || arrival->signal == SIGTERM || arrival->signal == SIGHUP;
+    if (arrival->signal == SIGINT || arrival->signal == SIGTERM || arrival->signal == SIGHUP)
+      late_.interrupt = arrival->signal;
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::sigaction(SIGCHLD, &previous_child_, nullptr);

@@ -30,8 +30,8 @@ inline int passed_on(int signal, bool is_ours) {
 
 /// Signals that nobody has taken when the queue ended.
 struct LateSignals {
-  bool interrupt = false;  ///< SIGINT, SIGTERM or SIGHUP.
-  bool save = false;       ///< SIGUSR1 or SIGUSR2.
+  int interrupt = 0;  ///< The last SIGINT, SIGTERM or SIGHUP; 0 without one.
+  bool save = false;  ///< SIGUSR1 or SIGUSR2.
 };
 
 /// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP and SIGCHLD arrive at a descriptor

@@ -143,7 +143,8 @@ class Supervisor {
       terminal_.pump();
     }
     if (ended_by_user_) result.incomplete_logs = logs_.abandon();
-    result.interrupted_late = std::exchange(outcome_.interrupted_by, before) != before;
+    const int after = std::exchange(outcome_.interrupted_by, before);
+    if (after != before) result.interrupted_late = after;
   }
 
   void serve_peers() {
@@ -488,7 +489,7 @@ class Supervisor {
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers) {
   LateSignals late;
   GroupOutcome result = Supervisor(plan, out_fd, err_fd, peers, late).run();
-  result.interrupted_late |= late.interrupt;
+  if (result.interrupted_late == 0) result.interrupted_late = late.interrupt;
   result.was_asked_to_save |= late.save;
   return result;
 }

@@ -35,9 +35,9 @@ struct GroupOutcome {
   int interrupted_by = 0;              ///< SIGINT, SIGTERM or SIGHUP, if one of them ended the run.
   /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
-  bool catches_stop_signals = false;        ///< What LaunchPlan says.
-  int world_size = 0;                       ///< The ranks of all machines.
-  bool interrupted_late = false;            ///< SIGINT, SIGTERM or SIGHUP came when all workers had ended.
+  bool catches_stop_signals = false;  ///< What LaunchPlan says.
+  int world_size = 0;                 ///< The ranks of all machines.
+  int interrupted_late = 0;           ///< SIGINT, SIGTERM or SIGHUP that came when all workers had ended.
   std::optional<Hang> hang = std::nullopt;  ///< Set if the workers were ended because they made no progress.
   std::int64_t hung_at_ns = 0;              ///< When that was seen, in nanoseconds since 1970.
   /// How many processes the kernel has killed meanwhile for want of memory, as far as it says.
