@@ -1,5 +1,6 @@
 #include "report/command_sink.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
@@ -11,12 +12,15 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 
 namespace accel {
 namespace {
@@ -24,6 +28,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostPending = 16 << 20;
+/// A killed process ends at once, unless it waits for a file server.
+constexpr std::chrono::seconds kPatienceWithKill{1};
 
 /// This process's environment with two variables more.
 std::vector<std::string> environment_with(const std::filesystem::path& output_dir, std::int64_t first_step) {
@@ -42,13 +48,29 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// Starts `command` with `input` as its standard input. Returns what posix_spawnp(3) returns. The signals by
-/// which the run is asked to save stay blocked: they reach the group of the worker, and the command is to
-/// get the last records, too.
+/// The descriptors behind the standard ones that a program which this process starts would inherit: libraries
+/// and streams of C++ open some without FD_CLOEXEC.
+std::vector<int> inherited_descriptors() {
+  std::vector<int> inherited;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int fd = parse_int(entry->path().filename().string()).value_or(-1);
+    const int flags = ::fcntl(fd, F_GETFD);
+    if (fd > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0) inherited.push_back(fd);
+  }
+  return inherited;
+}
+
+/// Starts `command` with `input` as its standard input and no other descriptor of this process than the
+/// outputs: it could hold open a file of the run, or a connection, for longer than the run lives. Returns
+/// what posix_spawnp(3) returns. The signals by which the run is asked to save stay blocked: they reach the
+/// group of the worker, and the command is to get the last records, too.
 int start(const std::vector<std::string>& command, const std::vector<std::string>& environment, int input,
           pid_t& pid) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
+  for (const int fd : inherited_descriptors()) ::posix_spawn_file_actions_addclose(&actions, fd);
   ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
   const int failed = ::posix_spawnp(&pid, command.front().c_str(), &actions, nullptr,
                                     pointers_to(command).data(), pointers_to(environment).data());
@@ -123,15 +145,18 @@ void CommandSink::close(std::chrono::seconds patience) {
   }
   input_.reset();
   const std::optional<int> status = end_of(pid_, until);
-  pid_ = -1;
   if (!status) {
-    log::warn(fmt::format("training.metrics.command: '{}' has not ended {} s after its input",
+    // The launcher would kill it when the rank has ended. The stop signals are blocked in it.
+    ::kill(pid_, SIGKILL);
+    (void)end_of(pid_, Clock::now() + kPatienceWithKill);
+    log::warn(fmt::format("training.metrics.command: '{}' has not ended {} s after the run, and is killed",
                           command_.front(), patience.count()));
   } else if (*status != 0) {
     log::warn(fmt::format("training.metrics.command: '{}' has failed ({})", command_.front(),
                           WIFSIGNALED(*status) ? fmt::format("signal {}", WTERMSIG(*status))
                                                : fmt::format("exit code {}", WEXITSTATUS(*status))));
   }
+  pid_ = -1;
 }
 
 }  // namespace accel

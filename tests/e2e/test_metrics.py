@@ -167,13 +167,15 @@ def test_a_command_gets_every_record_of_a_run_and_of_the_run_that_goes_on(accel,
     train_runs.export(tmp_path / "gpt.pt")
     bridge = tmp_path / "bridge.py"
     bridge.write_text("import os, sys\n"
+                      "kept = sorted(name for name in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + name))\n"
                       "with open(os.environ['ACCEL_OUTPUT_DIR'] + '/heard', 'a') as heard:\n"
-                      "    heard.write(f\"first {os.environ['ACCEL_FIRST_STEP']}\\n\" + sys.stdin.read())\n")
+                      "    heard.write(f\"first {os.environ['ACCEL_FIRST_STEP']}\\ndescriptors {kept}\\n\" + sys.stdin.read())\n")
     keys = {"checkpoint": {"every": 2}, "metrics.command": [sys.executable, str(bridge)]}
     accel("launch", train_runs.config(tmp_path, 2, max_steps=2, **keys))
     accel("launch", train_runs.config(tmp_path, 2, max_steps=4, **keys))
     heard = (tmp_path / "out/heard").read_text().splitlines()
     assert [line for line in heard if line.startswith("first")] == ["first 1", "first 3"]
+    assert [line for line in heard if line.startswith("descriptors")] == ["descriptors ['0', '1', '2']"] * 2
     assert [line for line in heard if line.startswith("{")] == (tmp_path / "out/metrics.jsonl").read_text().splitlines()
 
 

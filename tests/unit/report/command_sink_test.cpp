@@ -1,14 +1,18 @@
 #include "report/command_sink.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "base/error.hpp"
+#include "base/files/fd.hpp"
 #include "base/log.hpp"
 #include "temp_dir.hpp"
 
@@ -45,6 +49,33 @@ TEST(CommandSinkTest, TheCommandGetsEachRecordAndTheVariables) {
               IsEmpty());
   EXPECT_EQ(read_file(dir / "lines"), "{\"step\":7,\"loss\":0.5}\n{\"step\":8,\"loss\":0.25}\n");
   EXPECT_EQ(read_file(dir / "who"), (dir / "run").string() + " 7\n");
+}
+
+TEST(CommandSinkTest, TheCommandInheritsTheStandardStreamsAlone) {
+  const TempDir dir;
+  // Shells use numbers below 20 themselves.
+  const Fd opened(::open((dir / "file").c_str(), O_WRONLY | O_CREAT, 0600));
+  const Fd mine(::fcntl(opened.get(), F_DUPFD, 100));
+  ASSERT_GE(mine.get(), 100);
+  const std::string script = "for n in 0 1 2 " + std::to_string(mine.get()) +
+                             "; do test -L /proc/$$/fd/$n && echo $n; done > descriptors";
+  CommandSink sink(shell(dir, script + "; true"), dir.path());
+  sink.open(0);
+  sink.close(std::chrono::seconds(30));
+  EXPECT_EQ(read_file(dir / "descriptors"), "0\n1\n2\n");
+}
+
+TEST(CommandSinkTest, ACommandThatDoesNotEndIsKilled) {
+  const TempDir dir;
+  CommandSink sink(shell(dir, "echo $$ > pid; exec sleep 1000"), dir.path());
+  const std::string said = said_by([&] {
+    sink.open(0);
+    while (!std::filesystem::exists(dir / "pid") || read_file(dir / "pid").empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    sink.close(std::chrono::seconds(0));
+  });
+  EXPECT_THAT(said, HasSubstr("'sh' has not ended 0 s after the run, and is killed"));
+  EXPECT_EQ(::kill(std::stoi(read_file(dir / "pid")), 0), -1);
 }
 
 TEST(CommandSinkTest, ACommandThatEndsIsAWarningAndNoSignal) {
