@@ -53,10 +53,10 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   request.command = "check";
   const config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
-  check_training(loaded);
+  const std::optional<TrainingData> data = check_training(loaded);
   const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),
                            config::resolved_values(loaded), loaded.warnings,
-                           config::settings_without_effect(loaded)};
+                           config::settings_without_effect(loaded), data};
   const ShownValues shown = options.shows_all ? ShownValues::kAll : ShownValues::kSet;
   globals.json ? print_check_json(report, *globals.out) : print_check_text(report, shown, *globals.out);
   return ExitCode::kSuccess;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <concepts>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
@@ -25,7 +26,7 @@ void print_list(const char* title, const std::vector<std::string>& texts, Result
 }
 
 /// "1 warning".
-std::string counted(std::size_t count, const char* one, const char* several) {
+std::string counted(std::integral auto count, const char* one, const char* several) {
   return fmt::format("{} {}", count, count == 1 ? one : several);
 }
 
@@ -39,6 +40,14 @@ std::string verdict_of(const CheckReport& report) {
   }
   return fmt::format("{} is valid{}{}", report.subject, parts.empty() ? "" : ", with ",
                      fmt::join(parts, " and "));
+}
+
+void print_data(const TrainingData& data, Results& out) {
+  out.line();
+  out.line(fmt::format("The training data have {}, with {} per epoch; the run takes {:.2f} {}",
+                       counted(data.samples, "sample", "samples"),
+                       counted(data.steps_per_epoch, "step", "steps"), data.epochs,
+                       data.epochs == 1 ? "epoch" : "epochs"));
 }
 
 void print_values(const CheckReport& report, ShownValues shown, Results& out) {
@@ -90,6 +99,13 @@ Json json_of(const std::optional<config::Origin>& origin) {
   return {{"kind", kind}, {"where", is_file ? config::text_of(*origin) : origin->source}};
 }
 
+Json json_of(const std::optional<TrainingData>& data) {
+  if (!data) return nullptr;
+  Json object = {
+      {"samples", data->samples}, {"steps_per_epoch", data->steps_per_epoch}, {"epochs", data->epochs}};
+  return object;
+}
+
 Json json_of(const config::ResolvedValue& row) {
   Json object = {{"key", row.key}, {"value", json_of(row.value)}, {"source", json_of(row.origin)}};
   if (row.written) object["written"] = *row.written;
@@ -100,6 +116,7 @@ Json json_of(const config::ResolvedValue& row) {
 
 void print_check_text(const CheckReport& report, ShownValues shown, Results& out) {
   out.line(verdict_of(report));
+  if (report.data) print_data(*report.data, out);
   print_values(report, shown, out);
   print_list("Warnings:", report.warnings, out);
   print_list("Settings without effect:", report.without_effect, out);
@@ -111,6 +128,7 @@ void print_check_json(const CheckReport& report, Results& out) {
   for (const config::ResolvedValue& row : report.values) document["values"].push_back(json_of(row));
   document["warnings"] = report.warnings;
   document["without_effect"] = report.without_effect;
+  document["training_data"] = json_of(report.data);
   out.json(document);
 }
 

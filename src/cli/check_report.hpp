@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/output/results.hpp"
 #include "core/config/resolve/resolved_values.hpp"
+#include "preflight/training_data.hpp"
 
 namespace accel::cli {
 
@@ -14,6 +16,7 @@ struct CheckReport {
   std::vector<config::ResolvedValue> values;
   std::vector<std::string> warnings;        ///< A launch prints these, too.
   std::vector<std::string> without_effect;  ///< Settings that are accepted and change nothing.
+  std::optional<TrainingData> data;         ///< Set if the data of a training were opened.
 };
 
 /// Which values the text shows.

@@ -8,21 +8,21 @@
 
 namespace accel::cli {
 
-void check_training(const config::LoadedConfig& loaded) {
-  if (!loaded.config.training || !loaded.config.launch.preflight) return;
+std::optional<TrainingData> check_training(const config::LoadedConfig& loaded) {
+  if (!loaded.config.training || !loaded.config.launch.preflight) return std::nullopt;
   const config::TrainingConfig& training = *loaded.config.training;
   const bool may_go_on = training.checkpoint.resume != "none";
   // A run goes on from a checkpoint that is there even if it writes none.
   const ckpt::RunCheckpoints checkpoints(training.output_dir / "checkpoints");
   const std::int64_t done = may_go_on ? ckpt::newest_whole(checkpoints).step.value_or(0) : 0;
-  if (done >= training.max_steps) return;
+  if (done >= training.max_steps) return std::nullopt;
   // Rank 0 alone runs it.
   if (!training.metrics_command.empty() && loaded.config.launch.machine_rank == 0) {
     config::blamed_on("training.metrics.command", loaded.settings, [&] {
       return launch::find_program(training.metrics_command.front(), environment_variable);
     });
   }
-  preflight(
+  return preflight(
       loaded,
       {.begins = training.checkpoint.resume == "none" || (training.checkpoint.resume == "auto" && done == 0),
        .has_model = !training.model.broadcast_from_rank0 || loaded.config.launch.machine_rank == 0});

@@ -1,5 +1,7 @@
 #include "data/batch_plan.hpp"
 
+#include <algorithm>
+
 namespace accel {
 
 std::int64_t BatchPlan::steps() const {
@@ -13,6 +15,23 @@ std::int64_t BatchPlan::epoch_samples() const {
   BatchPlan whole = *this;
   whole.begin = 0;
   return whole.steps() * batch_size * data_size;
+}
+
+std::int64_t BatchPlan::steps_per_epoch(std::int64_t accumulated) const {
+  const std::int64_t micro_batches = epoch_samples() / (batch_size * data_size);
+  return (micro_batches + accumulated - 1) / accumulated;
+}
+
+double BatchPlan::epochs(std::int64_t epoch, std::int64_t samples_done) const {
+  const double part = static_cast<double>(samples_done) / static_cast<double>(epoch_samples());
+  // A run that began the epoch on another number of ranks may drop fewer samples at its end.
+  return static_cast<double>(epoch) + std::min(part, 1.0);
+}
+
+double BatchPlan::epochs_after(std::int64_t optimizer_steps, std::int64_t accumulated) const {
+  const std::int64_t in_epoch = steps_per_epoch(accumulated);
+  return epochs(optimizer_steps / in_epoch,
+                optimizer_steps % in_epoch * accumulated * batch_size * data_size);
 }
 
 std::vector<std::int64_t> BatchPlan::positions(std::int64_t step, int rank) const {

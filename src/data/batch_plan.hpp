@@ -26,6 +26,13 @@ struct BatchPlan {
   /// The samples of all data ranks in a whole epoch: without those that are dropped, and with those that
   /// complete the last batches.
   [[nodiscard]] std::int64_t epoch_samples() const;
+  /// The optimizer steps of a whole epoch. Each takes so many micro-batches of each rank, and the last one of
+  /// the epoch may take fewer.
+  [[nodiscard]] std::int64_t steps_per_epoch(std::int64_t accumulated) const;
+  /// The epochs that are done, as one number, when `epoch` whole ones and so many samples of the next are.
+  [[nodiscard]] double epochs(std::int64_t epoch, std::int64_t samples_done) const;
+  /// The epochs that are done after so many optimizer steps from the beginning.
+  [[nodiscard]] double epochs_after(std::int64_t optimizer_steps, std::int64_t accumulated) const;
   /// Positions in the epoch's order (SampleOrder) of the samples in micro-batch `step` of `rank`.
   [[nodiscard]] std::vector<std::int64_t> positions(std::int64_t step, int rank) const;
 };

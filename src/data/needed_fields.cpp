@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "data/batch_plan.hpp"
 
 namespace accel {
 namespace {
@@ -61,9 +60,9 @@ std::vector<std::size_t> needed_fields(const SampleSource& source, const config:
   return numbers;
 }
 
-void require_step(const SampleSource& source, const config::DataConfig& config, int data_size) {
+BatchPlan plan_epoch(const SampleSource& source, const config::DataConfig& config, int data_size) {
   const BatchPlan plan{source.size(), config.batch_size, data_size, config.drop_last};
-  if (plan.steps() > 0) return;
+  if (plan.steps() > 0) return plan;
   throw Error(ErrorKind::kUsage,
               fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
                           source.size_text(), data_size, config.batch_size, config.batch_size * data_size))

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "data/batch_plan.hpp"
 #include "data/sample_source.hpp"
 
 namespace accel {
@@ -18,7 +19,9 @@ namespace accel {
 [[nodiscard]] std::vector<std::size_t> needed_fields(const SampleSource& source,
                                                      const config::ModelConfig& model);
 
-/// Throws Error (kUsage) if `samples` of training data are too few for a micro-batch of each data rank.
-void require_step(const SampleSource& source, const config::DataConfig& config, int data_size);
+/// The micro-batches of the first epoch of a training. Throws Error (kUsage) if the samples are too few for
+/// one of each data rank.
+[[nodiscard]] BatchPlan plan_epoch(const SampleSource& source, const config::DataConfig& config,
+                                   int data_size);
 
 }  // namespace accel

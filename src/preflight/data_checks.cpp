@@ -65,10 +65,16 @@ class DataChecks {
   DataChecks(const config::LoadedConfig& loaded, const ModelFacts& facts)
       : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {}
 
-  void check() {
+  std::optional<TrainingData> check() {
     const int ranks = config::mesh_of(loaded_.config).data_size();
-    if (!training_.only_evaluates) check_training(ranks);
-    if (!training_.data.eval) return;
+    std::optional<TrainingData> data;
+    if (!training_.only_evaluates) data = check_training(ranks);
+    if (training_.data.eval) check_evaluation(ranks);
+    return data;
+  }
+
+ private:
+  void check_evaluation(int ranks) const {
     const Source eval = open("training.data.eval", *training_.data.eval);
     blamed_on(eval.key("path"), loaded_, [&] {
       if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
@@ -79,11 +85,10 @@ class DataChecks {
     check_last_batch(eval, ranks);
   }
 
- private:
-  void check_training(int ranks) const {
+  [[nodiscard]] TrainingData check_training(int ranks) const {
     const Source train = open("training.data.train", training_.data.train);
-    blamed_on("training.data.batch_size", loaded_,
-              [&] { require_step(*train.samples, training_.data, ranks); });
+    const BatchPlan plan = blamed_on("training.data.batch_size", loaded_,
+                                     [&] { return plan_epoch(*train.samples, training_.data, ranks); });
     check_positions(train);
     // In order, the steps may end before the data do.
     const auto taken = static_cast<double>(training_.max_steps) *
@@ -92,6 +97,8 @@ class DataChecks {
     const std::int64_t all = train.samples->size();
     const bool takes_all = training_.data.shuffle || taken >= static_cast<double>(all);
     check_inputs(train, takes_all ? all : static_cast<std::int64_t>(taken));
+    return {all, plan.steps_per_epoch(training_.gradient_accumulation_steps),
+            plan.epochs_after(training_.max_steps, training_.gradient_accumulation_steps)};
   }
 
   Source open(std::string section, const config::DataSource& config) const {
@@ -236,8 +243,8 @@ class DataChecks {
 
 }  // namespace
 
-void check_data(const config::LoadedConfig& loaded, const ModelFacts& facts) {
-  DataChecks(loaded, facts).check();
+std::optional<TrainingData> check_data(const config::LoadedConfig& loaded, const ModelFacts& facts) {
+  return DataChecks(loaded, facts).check();
 }
 
 }  // namespace accel

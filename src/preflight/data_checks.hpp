@@ -5,6 +5,7 @@
 
 #include "core/config/loaded_config.hpp"
 #include "import/program_signature.hpp"
+#include "preflight/training_data.hpp"
 
 namespace accel {
 
@@ -14,7 +15,7 @@ struct ModelFacts {
   std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
 };
 
-/// Checks the data of a training, for training and evaluation, as preflight() says.
-void check_data(const config::LoadedConfig& loaded, const ModelFacts& facts);
+/// Checks the data of a training, for training and evaluation, as preflight() says, and returns what it does.
+std::optional<TrainingData> check_data(const config::LoadedConfig& loaded, const ModelFacts& facts);
 
 }  // namespace accel

@@ -55,7 +55,7 @@ void check_weights(const Model& model, const ModelStructure& structure, const co
 
 }  // namespace
 
-void preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
+std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
   const config::TrainingConfig& training = *loaded.config.training;
   ModelFacts facts;
   if (options.has_model) {
@@ -77,7 +77,7 @@ void preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
     if (options.begins) check_weights(model, plan.structure, loaded);
     facts = {table_sizes(plan.structure).positions, std::move(model.signature)};
   }
-  check_data(loaded, facts);
+  return check_data(loaded, facts);
 }
 
 }  // namespace accel

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "core/config/loaded_config.hpp"
+#include "preflight/training_data.hpp"
 
 namespace accel {
 
@@ -27,6 +30,8 @@ struct PreflightOptions {
 /// - a sequence is not longer than the model's table of positions, which its name tells.
 ///
 /// Held-out data are compared with the model only if something evaluates on them.
-void preflight(const config::LoadedConfig& loaded, PreflightOptions options);
+///
+/// Returns what a training takes of its data, and nothing for an evaluation.
+std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options);
 
 }  // namespace accel

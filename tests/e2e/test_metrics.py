@@ -102,7 +102,12 @@ def test_samples_are_those_of_all_ranks_since_the_beginning(accel, tmp_path):
     two. An epoch of two ranks takes two samples again. The run goes on with one rank."""
     keys = {"gradient_accumulation_steps": 2, "data.drop_last": False, "checkpoint": {"every": 4, "resume": "auto"}}
     mask = torch.ones(10, 6, dtype=torch.long)
-    accel("launch", masked_run(tmp_path, 2, mask, max_steps=4, **keys))
+    config = masked_run(tmp_path, 2, mask, max_steps=4, **keys)
+    checked = [json.loads(accel("check", "--json", config, "--set", f"training.max_steps={steps}").stdout)["training_data"]
+               for steps in range(1, 5)]
+    assert "\nThe training data have 10 samples, with 2 steps per epoch; the run takes 2.00 epochs\n" in accel("check", config).stdout
+    accel("launch", config)
+    assert checked == [{"samples": 10, "steps_per_epoch": 2, "epochs": record["epoch"]} for record in records(tmp_path, "loss")]
     said = accel("launch", masked_run(tmp_path, 1, mask, max_steps=7, **keys)).stderr
     assert [record["samples"] for record in records(tmp_path, "loss")] == [8, 12, 20, 24, 28, 32, 34]
     assert "trained on 34 samples since the beginning, 3.00 epochs of the data" in said

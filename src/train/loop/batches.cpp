@@ -3,8 +3,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -42,9 +40,7 @@ TrainingBatches::TrainingBatches(const config::DataConfig& config, const config:
       seed_(seed),
       rank_(ranks.rank),
       device_(device),
-      at_{{data_.source().size(), config.batch_size, ranks.size, config.drop_last}} {
-  require_step(data_.source(), config, ranks.size);
-}
+      at_{plan_epoch(data_.source(), config, ranks.size)} {}
 
 Batch TrainingBatches::next() {
   if (!reader_) {
@@ -89,12 +85,7 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
                   data_.source().position(samples.front()), samples.size(), how_many));
 }
 
-double TrainingBatches::epoch() const {
-  const double part =
-      static_cast<double>(place().samples_done) / static_cast<double>(at_.plan.epoch_samples());
-  // A run that began the epoch on another number of ranks may drop fewer samples at its end.
-  return static_cast<double>(at_.epoch) + std::min(part, 1.0);
-}
+double TrainingBatches::epoch() const { return at_.plan.epochs(at_.epoch, place().samples_done); }
 
 std::int64_t TrainingBatches::samples_trained() const {
   const ckpt::DataPlace place = this->place();
@@ -122,7 +113,7 @@ void TrainingBatches::go_to(const ckpt::DataPlace& place) {
 
 ckpt::DataPlace TrainingBatches::place_after(std::int64_t steps, std::int64_t micro_batches) const {
   ckpt::DataPlace place = this->place();
-  const std::int64_t steps_per_epoch = (at_.plan.steps() + micro_batches - 1) / micro_batches;
+  const std::int64_t steps_per_epoch = at_.plan.steps_per_epoch(micro_batches);
   place.epoch = steps / steps_per_epoch;
   place.samples_done = steps % steps_per_epoch * micro_batches * samples_per_step();
   return place;

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -50,6 +52,32 @@ TEST(SampleOrderTest, LooksRandom) {
 TEST(SampleOrderTest, WithoutShuffleIsFileOrder) {
   const SampleOrder order(5, false, 42, 3);
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(order.at(i), i);
+}
+
+/// Steps are counted one by one, as a training takes them.
+TEST(BatchPlanTest, EpochsAreThoseOfTheStepsThatATrainingTakes) {
+  EXPECT_TRUE(rc::check("epochs and steps", [] {
+    const int data_size = *rc::gen::inRange(1, 4);
+    const BatchPlan plan{.samples = *rc::gen::inRange<std::int64_t>(12, 60),
+                         .batch_size = *rc::gen::inRange<std::int64_t>(1, 4),
+                         .data_size = data_size,
+                         .drop_last = *rc::gen::arbitrary<bool>()};
+    const auto accumulated = *rc::gen::inRange<std::int64_t>(1, 4);
+    const std::int64_t micro_batches = plan.steps();
+    const std::int64_t taken = micro_batches * plan.batch_size * data_size;
+    RC_ASSERT(plan.epoch_samples() == taken);
+    std::int64_t steps = 0;
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (std::int64_t done = 0; done < micro_batches;) {
+        done = std::min(done + accumulated, micro_batches);
+        ++steps;
+        const double expected =
+            static_cast<double>(epoch) + static_cast<double>(done) / static_cast<double>(micro_batches);
+        RC_ASSERT(std::abs(plan.epochs_after(steps, accumulated) - expected) < 1e-12);
+      }
+      RC_ASSERT(steps == (epoch + 1) * plan.steps_per_epoch(accumulated));
+    }
+  }));
 }
 
 TEST(BatchPlanTest, AnEpochGoesOnOnAnyNumberOfRanks) {
