@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "data/needed_fields.hpp"
+
 namespace accel::cli {
 namespace {
 
@@ -48,6 +50,7 @@ void print_data(const TrainingData& data, Results& out) {
                        counted(data.samples, "sample", "samples"),
                        counted(data.steps_per_epoch, "step", "steps"), data.epochs,
                        data.epochs == 1 ? "epoch" : "epochs"));
+  if (data.divided_fields) out.line(division_text(*data.divided_fields));
 }
 
 void print_values(const CheckReport& report, ShownValues shown, Results& out) {
@@ -103,6 +106,7 @@ Json json_of(const std::optional<TrainingData>& data) {
   if (!data) return nullptr;
   Json object = {
       {"samples", data->samples}, {"steps_per_epoch", data->steps_per_epoch}, {"epochs", data->epochs}};
+  if (data->divided_fields) object["divided_fields"] = *data->divided_fields;
   return object;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "ckpt/tensor/convert_dtype.hpp"
 
 namespace accel {
 namespace {
@@ -58,6 +59,27 @@ std::vector<std::size_t> needed_fields(const SampleSource& source, const config:
     numbers.push_back(static_cast<std::size_t>(found - names.begin()));
   }
   return numbers;
+}
+
+bool is_divided(const SampleField& field, const config::ModelConfig& model, const InputDtypes& inputs) {
+  if (field.dtype != ckpt::DType::kUInt8 || !model.divides(field.name)) return false;
+  const auto input = inputs.find(field.name);
+  return input == inputs.end() || ckpt::is_floating(input->second);
+}
+
+std::vector<std::string> divided_fields(const SampleSource& source, const config::ModelConfig& model,
+                                        const InputDtypes& inputs) {
+  std::vector<std::string> names;
+  for (const std::size_t number : needed_fields(source, model)) {
+    const SampleField& field = source.fields()[number];
+    if (is_divided(field, model, inputs)) names.push_back(field.name);
+  }
+  return names;
+}
+
+std::string division_text(const std::vector<std::string>& fields) {
+  return fmt::format("training.model.uint8_divisor divides {}",
+                     fields.empty() ? "no field" : fmt::format("{}", fmt::join(fields, ", ")));
 }
 
 BatchPlan plan_epoch(const SampleSource& source, const config::DataConfig& config, int data_size) {

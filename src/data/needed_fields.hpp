@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "ckpt/tensor/dtype.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
 #include "data/sample_source.hpp"
@@ -18,6 +20,22 @@ namespace accel {
 /// no model takes.
 [[nodiscard]] std::vector<std::size_t> needed_fields(const SampleSource& source,
                                                      const config::ModelConfig& model);
+
+/// The dtypes of a program's inputs, by the fields that they get, as far as they are known.
+using InputDtypes = std::map<std::string, ckpt::DType>;
+
+/// Whether the model gets the field divided by training.model.uint8_divisor. Fields of uint8 are, except the
+/// targets and those for inputs that are known to be integers or booleans, such as tokens and masks.
+[[nodiscard]] bool is_divided(const SampleField& field, const config::ModelConfig& model,
+                              const InputDtypes& inputs);
+
+/// The names of the fields for which is_divided() says yes, among those that the model takes.
+[[nodiscard]] std::vector<std::string> divided_fields(const SampleSource& source,
+                                                      const config::ModelConfig& model,
+                                                      const InputDtypes& inputs);
+
+/// Says that training.model.uint8_divisor divides these fields.
+[[nodiscard]] std::string division_text(const std::vector<std::string>& fields);
 
 /// The micro-batches of the first epoch of a training. Throws Error (kUsage) if the samples are too few for
 /// one of each data rank.

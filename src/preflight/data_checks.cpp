@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "ckpt/tensor/convert_dtype.hpp"
 #include "core/config/mesh.hpp"
 #include "data/data_formats.hpp"
 #include "data/integers.hpp"
 #include "data/needed_fields.hpp"
 #include "data/sample_source.hpp"
 #include "preflight/blame.hpp"
+#include "preflight/model_inputs.hpp"
 
 namespace accel {
 namespace {
@@ -25,11 +27,6 @@ namespace {
 constexpr std::int64_t kMostRead = 4096;
 /// A label that cross_entropy leaves out.
 constexpr std::int64_t kIgnored = -100;
-
-bool is_floating(ckpt::DType dtype) {
-  return dtype == ckpt::DType::kFloat16 || dtype == ckpt::DType::kBFloat16 ||
-         dtype == ckpt::DType::kFloat32 || dtype == ckpt::DType::kFloat64;
-}
 
 std::vector<std::int64_t> integers_of(std::span<const std::byte> bytes, ckpt::DType dtype) {
   const std::size_t item = ckpt::item_bytes(dtype);
@@ -63,7 +60,9 @@ struct Source {
 class DataChecks {
  public:
   DataChecks(const config::LoadedConfig& loaded, const ModelFacts& facts)
-      : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {}
+      : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {
+    if (facts.signature) dtypes_ = input_dtypes(training_.model, *facts.signature);
+  }
 
   std::optional<TrainingData> check() {
     const int ranks = config::mesh_of(loaded_.config).data_size();
@@ -97,8 +96,12 @@ class DataChecks {
     const std::int64_t all = train.samples->size();
     const bool takes_all = training_.data.shuffle || taken >= static_cast<double>(all);
     check_inputs(train, takes_all ? all : static_cast<std::int64_t>(taken));
-    return {all, plan.steps_per_epoch(training_.gradient_accumulation_steps),
-            plan.epochs_after(training_.max_steps, training_.gradient_accumulation_steps)};
+    TrainingData data{all, plan.steps_per_epoch(training_.gradient_accumulation_steps),
+                      plan.epochs_after(training_.max_steps, training_.gradient_accumulation_steps),
+                      std::nullopt};
+    if (training_.model.uint8_divisor)
+      data.divided_fields = divided_fields(*train.samples, training_.model, dtypes_);
+    return data;
   }
 
   Source open(std::string section, const config::DataSource& config) const {
@@ -144,17 +147,16 @@ class DataChecks {
       throw Error(ErrorKind::kUsage, message).hint(hint);
     };
     const bool is_uint8 = field.dtype == ckpt::DType::kUInt8;
-    const bool is_divided = is_uint8 && training_.model.divides(field.name);
-    blamed_on(is_divided ? "training.model.uint8_divisor" : source.key("path"), loaded_, [&] {
+    blamed_on(source.key("path"), loaded_, [&] {
       // An integer becomes a float in most operators, but not in a convolution or a product.
-      const bool is_float = is_divided || is_floating(field.dtype);
-      if (!input.dtype || is_floating(*input.dtype) == is_float || !(is_float || input.is_strict)) return;
+      const bool is_float = ckpt::is_floating(field.dtype) || is_divided(field, training_.model, dtypes_);
+      if (!input.dtype || ckpt::is_floating(*input.dtype) == is_float || !(is_float || input.is_strict))
+        return;
       fail(fmt::format("'{}' is of {}, and the model was exported for an input '{}' of {}", field.name,
-                       is_divided ? "uint8 and becomes float32" : ckpt::torch_name(field.dtype), input.name,
-                       ckpt::torch_name(*input.dtype)),
-           is_divided ? "leave out training.model.uint8_divisor, or write the field as int64"
-           : !is_floating(*input.dtype)
-               ? "write the field as int64, or export the model with an input of that dtype"
+                       ckpt::torch_name(field.dtype), input.name, ckpt::torch_name(*input.dtype)),
+           !ckpt::is_floating(*input.dtype)
+               ? "write the field as int64, or export the model with an input of that dtype; if the program "
+                 "takes floats, too, launch.preflight: false starts the run"
            : is_uint8 ? "set training.model.uint8_divisor, which is 255 for pictures from 0 to 1, or export "
                         "the model "
                         "with an input of that dtype"
@@ -216,7 +218,7 @@ class DataChecks {
     const auto known = classes();
     const std::size_t number = number_of(source, training_.model.targets);
     const SampleField& field = source.samples->fields()[number];
-    if (!known || is_floating(field.dtype)) return;
+    if (!known || ckpt::is_floating(field.dtype)) return;
     std::vector<std::byte> bytes(field.bytes);
     std::vector<std::span<std::byte>> out(source.samples->fields().size());
     out[number] = bytes;
@@ -239,6 +241,7 @@ class DataChecks {
   const config::LoadedConfig& loaded_;
   const config::TrainingConfig& training_;
   const ModelFacts& facts_;
+  InputDtypes dtypes_;
 };
 
 }  // namespace

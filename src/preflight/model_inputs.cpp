@@ -57,4 +57,12 @@ void require_argument_count(const config::ModelConfig& config,
       .hint("name a field of the data for each argument of forward, in their order");
 }
 
+InputDtypes input_dtypes(const config::ModelConfig& config, const ProgramSignature& signature) {
+  InputDtypes dtypes;
+  for (std::size_t i = 0; i < std::min(config.inputs.size(), signature.inputs.size()); ++i) {
+    if (const auto dtype = signature.inputs[i].dtype) dtypes.emplace(config.inputs[i], *dtype);
+  }
+  return dtypes;
+}
+
 }  // namespace accel

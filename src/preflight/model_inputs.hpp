@@ -5,6 +5,8 @@
 
 #include "ckpt/torchscript/signature.hpp"
 #include "core/config/config.hpp"
+#include "data/needed_fields.hpp"
+#include "import/program_signature.hpp"
 
 namespace accel {
 
@@ -16,5 +18,9 @@ void require_inputs(const config::ModelConfig& config, const std::vector<std::st
 /// Throws Error (kUsage) if forward takes more or fewer arguments than training.model.inputs has.
 void require_argument_count(const config::ModelConfig& config,
                             const std::vector<ckpt::ScriptArgument>& arguments);
+
+/// The dtypes of a program's inputs by the fields that training.model.inputs gives them. A field that two
+/// inputs get has that of the first.
+[[nodiscard]] InputDtypes input_dtypes(const config::ModelConfig& config, const ProgramSignature& signature);
 
 }  // namespace accel

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace accel {
 
@@ -9,6 +12,8 @@ struct TrainingData {
   std::int64_t samples = 0;          ///< The number of samples in the data.
   std::int64_t steps_per_epoch = 0;  ///< Optimizer steps.
   double epochs = 0;                 ///< The epochs of training.max_steps from the beginning.
+  /// Set if training.model.uint8_divisor is: the fields that it divides.
+  std::optional<std::vector<std::string>> divided_fields;
 };
 
 }  // namespace accel

@@ -83,6 +83,7 @@ def models(made_once):
         export(Classifier().train(), torch.zeros(4, *SHAPE), directory / "fixed.pt2", None)
         export(Classifier().eval(), torch.zeros(4, *SHAPE), directory / "evaluation.pt2", {0: Dim.AUTO})
         export(Scales().train(), torch.zeros(4, *SHAPE), directory / "scales.pt2", {0: Dim.AUTO})
+        export(Scales().train(), torch.zeros(4, *SHAPE, dtype=torch.long), directory / "promotes.pt2", {0: Dim.AUTO})
         torch.jit.script(Tagged()).save(str(directory / "tagged.pt"))
         torch.jit.script(Clamps()).save(str(directory / "clamps.pt"))
         ids = torch.zeros(4, 16, dtype=torch.long)
@@ -92,7 +93,7 @@ def models(made_once):
                              "one_based": {"labels": labels + 1}, "flat": {"pictures": pictures.flatten(1)},
                              "large": {"pictures": torch.rand(64, 1, 12, 12)},
                              "late": {"labels": torch.where(torch.arange(64) < 60, labels, CLASSES)},
-                             "ids": {"input_ids": torch.zeros(64, 16, dtype=torch.uint8), "labels": torch.zeros(64, 16, dtype=torch.long)}
+                             "ids": {"input_ids": torch.zeros(64, 16, dtype=torch.uint8), "labels": torch.ones(64, 16, dtype=torch.long)}
                              }.items():
             save_file({"pictures": pictures, "labels": labels, **fields}, directory / f"{name}.safetensors")
         save_file({"images": pictures, "labels": labels}, directory / "other_name.safetensors")
@@ -134,10 +135,9 @@ CASES = {
     "uint8 pictures": (
         lambda m: pictures(m, "bytes"), "training.data.train.path",
         r"'pictures' is of uint8, and the model was exported for an input 'pictures' of float32[\s\S]*set training.model.uint8_divisor"),
-    "uint8 that is divided for an input of integers": (
-        lambda m: pictures(m, "ids", "short.pt2", **{"model.inputs": ["input_ids"], "model.uint8_divisor": 255}),
-        "training.model.uint8_divisor",
-        "'input_ids' is of uint8 and becomes float32, and the model was exported for an input 'input_ids' of int64"),
+    "floats for an input of integers": (
+        lambda m: pictures(m, model="promotes.pt2"), "training.data.train.path",
+        r"'pictures' is of float32, and the model was exported for an input 'pictures' of int64[\s\S]*launch.preflight: false starts the run"),
     "uint8 pictures in evaluation": (
         lambda m: pictures(m, **{"data.eval": {"format": "tensors", "path": str(m / "bytes.safetensors")}, "eval_every": 1}),
         "training.data.eval.path", "'pictures' is of uint8"),
@@ -190,6 +190,10 @@ RUNS = {
     "text": text,
     "a table called pos_tag": lambda m: text(m, "tagged.pt", **NO_WRAP),
     "bytes that the model scales": lambda m: pictures(m, "bytes", "scales.pt2"),
+    "tokens of uint8 beside a divisor": lambda m: pictures(
+        m, "ids", "short.pt2", **{"model.inputs": ["input_ids"], "model.uint8_divisor": 255}),
+    "floats for an input of integers that promotes": lambda m: pictures(
+        m, model="promotes.pt2", **{"launch.preflight": False}),
     "labels that the run does not reach": lambda m: pictures(m, "late"),
     "held-out data that nothing evaluates": lambda m: pictures(m, model="fixed.pt2", processes=3, **{
         "data.eval": {"format": "tensors", "path": str(m / "one_based.safetensors")}}),

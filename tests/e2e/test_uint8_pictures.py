@@ -1,5 +1,7 @@
 """Pictures of uint8 train a model that takes floats, as torch trains it on the same pictures divided by 255."""
 
+import json
+
 import pytest
 import torch
 import train_runs
@@ -77,3 +79,43 @@ def test_pictures_of_uint8_train_as_their_floats(accel, tmp_path, name, write):
     assert losses["bytes"] == losses["floats"]
     # The order of the sums is another one in two ranks: a few roundings of float32.
     assert losses["bytes"][:STEPS] == pytest.approx(trained_in_torch(**tables()["floats"]), rel=1e-5)
+
+
+class Masked(Classifier):
+    """Leaves out pictures by a mask of integers, and adds a table by numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(256, CLASSES)
+
+    def forward(self, pictures, mask, number):
+        return super().forward(pictures) * mask + self.table(number)
+
+
+def test_masks_and_numbers_of_uint8_are_not_divided(accel, tmp_path):
+    """The program says which of its inputs are integers. Tokens of uint8 become the int64 that it takes."""
+    torch.manual_seed(0)
+    example = (torch.zeros(4, *SHAPE), torch.ones(4, 1, dtype=torch.long), torch.zeros(4, dtype=torch.long))
+    free = {0: torch.export.Dim.AUTO}
+    torch.export.save(torch.export.export(Masked(), example, dynamic_shapes=(free, free, free)), tmp_path / "masked.pt2")
+    torch.manual_seed(1)
+    fields = tables()
+    count = len(fields["bytes"]["labels"])
+    own = {"mask": torch.randint(0, 2, (count, 1), dtype=torch.uint8), "number": torch.randint(0, 256, (count,), dtype=torch.uint8)}
+    fields["bytes"].update(own)
+    fields["floats"].update({name: tensor.long() for name, tensor in own.items()})
+    losses = {}
+    for kind in ("bytes", "floats"):
+        directory = tmp_path / kind
+        directory.mkdir()
+        save_file(fields[kind], directory / "data.safetensors")
+        config = train_runs.config(directory, PROCESSES, **{
+            "distributed_type": "MULTI_CPU", "model.path": str(tmp_path / "masked.pt2"), "model.broadcast_from_rank0": True,
+            "model.inputs": ["pictures", "mask", "number"], "model.uint8_divisor": 255, "data.batch_size": BATCH, "max_steps": STEPS,
+            "data.train": {"format": "tensors", "path": str(directory / "data.safetensors")}})
+        divided = ["pictures"] if kind == "bytes" else []
+        assert json.loads(accel("check", "--json", config).stdout)["training_data"]["divided_fields"] == divided
+        says = f"training.model.uint8_divisor divides {'pictures' if divided else 'no field'}\n"
+        assert says in accel("check", config).stdout and says in accel("launch", config).stderr
+        losses[kind] = train_runs.metrics(directory)
+    assert len(losses["bytes"]) == STEPS and losses["bytes"] == losses["floats"]

@@ -34,6 +34,9 @@ class TrainingBatches {
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
     data_.set_vocabularies(std::move(tokens));
   }
+  /// Tells the dtypes of a program's inputs, as Samples::set_input_dtypes() does. Must be called before
+  /// next().
+  void set_input_dtypes(InputDtypes dtypes) { data_.set_input_dtypes(std::move(dtypes)); }
   /// Must be called before next().
   void set_labels(Labels labels) { labels_ = labels; }
   /// Returns the next micro-batch. If cross_entropy compares with its labels and none of them counts, a

@@ -29,6 +29,7 @@ void evaluate_only(const config::Config& config, at::Device device, Group& group
   if (data.source().size() == 0)
     throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", data.source().size_text()));
   OpenedModel opened = open_model(training.model, group);
+  data.set_input_dtypes(opened.input_dtypes);
   data.set_vocabularies(known_tokens(opened.file, training.model));
   const Labels labels = labels_for(training.model, opened.file.accel_json());
   if (training.data.check_labels) data.require_meaning_of_labels(labels);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <system_error>
@@ -12,7 +13,9 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "ckpt/tensor/dtype.hpp"
 #include "import/imported_structure.hpp"
+#include "preflight/model_inputs.hpp"
 #include "train/model/compile_error.hpp"
 
 namespace accel::train {
@@ -39,10 +42,31 @@ OpenedModel open(const config::ModelConfig& config, int rank) {
   const bool has_own = imported.has_values && config.weights.empty() && !config.init_std;
   try {
     return {ModelFile::from_outline(ModelOutline::of_bytes(std::move(imported.file))),
-            has_own ? config.path : config.weights};
+            has_own ? config.path : config.weights, input_dtypes(config, imported.signature)};
   } catch (const torch::jit::ErrorReport& error) {
     throw compile_error(config.path, error);
   }
+}
+
+/// Returns rank 0's `text` on every rank. Collective.
+std::string broadcast_text(Group& group, const std::string& text) {
+  const auto own = std::as_bytes(std::span(text));
+  const std::vector<std::byte> bytes = group.broadcast_bytes({own.begin(), own.end()});
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string text_of(const InputDtypes& dtypes) {
+  auto document = nlohmann::json::object();
+  for (const auto& [field, dtype] : dtypes) document[field] = ckpt::torch_name(dtype);
+  return document.dump();
+}
+
+InputDtypes dtypes_from_text(const std::string& text) {
+  InputDtypes dtypes;
+  const auto document = nlohmann::json::parse(text);
+  for (const auto& [field, name] : document.items())
+    dtypes.emplace(field, ckpt::dtype_of_torch_name(name.get<std::string>()).value());
+  return dtypes;
 }
 
 }  // namespace
@@ -55,14 +79,13 @@ OpenedModel open_model(const config::ModelConfig& config, Group& group) {
   }
   if (group.rank() != 0) {
     ModelFile file = ModelFile::from_outline(ModelOutline::from_bytes(group.broadcast_bytes({})));
-    const std::vector<std::byte> weights = group.broadcast_bytes({});
-    return {std::move(file), std::string(reinterpret_cast<const char*>(weights.data()), weights.size())};
+    std::string weights = broadcast_text(group, {});
+    return {std::move(file), std::move(weights), dtypes_from_text(broadcast_text(group, {}))};
   }
   OpenedModel model = open(config, 0);
   group.broadcast_bytes(model.file.outline().to_bytes());
-  const std::string weights = model.weights.string();
-  const auto bytes = std::as_bytes(std::span(weights));
-  group.broadcast_bytes({bytes.begin(), bytes.end()});
+  broadcast_text(group, model.weights.string());
+  broadcast_text(group, text_of(model.input_dtypes));
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/config/config.hpp"
+#include "data/needed_fields.hpp"
 #include "train/c10d/group.hpp"
 #include "train/model/model_file.hpp"
 
@@ -13,6 +14,7 @@ struct OpenedModel {
   ModelFile file;
   /// The file or directory with the weights, if they are not in `file`.
   std::filesystem::path weights;
+  InputDtypes input_dtypes = {};  ///< What a program of torch.export says of the inputs that fields get.
 };
 
 /// Opens the model file of a run. Each rank opens it, or with `broadcast_from_rank0` rank 0 alone, which

@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "data/data_formats.hpp"
-#include "data/needed_fields.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
@@ -55,7 +54,7 @@ bool becomes_int64(at::ScalarType dtype) {
 
 /// Divides on the device, so that bytes travel to it. The divisor is a tensor there: CUDA multiplies by the
 /// reciprocal of a number of the host, which rounds differently than the division.
-at::Tensor divided(const at::Tensor& bytes, double divisor) {
+at::Tensor divided_by(const at::Tensor& bytes, double divisor) {
   return bytes.to(at::kFloat).div_(at::full({}, divisor, bytes.options().dtype(at::kFloat)));
 }
 
@@ -149,8 +148,14 @@ Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device)
     if (name == model_.targets) tensor = with_usual_ignored(tensor, model_);
     if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
     at::Tensor there = tensor.to(device, /*non_blocking=*/true);
-    if (model_.divides(name) && there.scalar_type() == at::kByte)
-      there = divided(there, *model_.uint8_divisor);
+    if (there.scalar_type() == at::kByte) {
+      const auto input = input_dtypes_.find(name);
+      if (is_divided(used_field(i), model_, input_dtypes_)) {
+        there = divided_by(there, *model_.uint8_divisor);
+      } else if (input != input_dtypes_.end() && input->second == ckpt::DType::kInt64) {
+        there = there.to(at::kLong);
+      }
+    }
     batch.fields.emplace_back(name, std::move(there));
   }
   if (ids.defined()) batch.tokens = count_tokens(ids, mask);

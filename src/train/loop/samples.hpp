@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "data/needed_fields.hpp"
 #include "data/sample_source.hpp"
 
 namespace accel::train {
@@ -30,8 +31,9 @@ struct Batch {
   [[nodiscard]] std::int64_t samples() const { return fields.front().second.size(0); }
 };
 
-/// The samples of a data source as a model takes them. Integers other than uint8 become int64, and uint8
-/// becomes float32 where ModelConfig::divides() says so.
+/// The samples of a data source as a model takes them. Integers other than uint8 become int64. uint8 becomes
+/// float32 where is_divided() in data/needed_fields says so, and int64 for an input of a program that is of
+/// int64.
 class Samples {
  public:
   /// Throws what DataFormat::open() throws, and Error (kUsage) if the data do not have what the model takes.
@@ -42,6 +44,12 @@ class Samples {
   /// the file.
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
     source_->set_vocabularies(std::move(tokens));
+  }
+  /// Tells the dtypes of a program's inputs. Without them none is known.
+  void set_input_dtypes(InputDtypes dtypes) { input_dtypes_ = std::move(dtypes); }
+  /// The names of the fields that training.model.uint8_divisor divides.
+  [[nodiscard]] std::vector<std::string> divided() const {
+    return divided_fields(*source_, model_, input_dtypes_);
   }
   /// Copies samples to the device. If a file of theirs has changed since it was opened, its fingerprint is
   /// taken again: another one is an Error (kUsage) that names the file. The same one is a warning once.
@@ -72,6 +80,7 @@ class Samples {
   bool has_own_fields_;  // The files hold the fields and the labels.
   std::unique_ptr<SampleSource> source_;
   config::ModelConfig model_;
+  InputDtypes input_dtypes_;
   std::vector<std::size_t> used_;  // The fields that the model takes.
   std::uint32_t opened_fingerprint_ = 0;
   mutable bool is_warned_ = false;  // Whether a change of a file was named.

@@ -95,8 +95,10 @@ class Trainer {
     if (config_.checkpoint.resume_from.empty() && read_sums() != nullptr)
       check_sums_of_weights(config_, opened_.weights, read_sums_, group_);
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
+    batches_.set_input_dtypes(opened_.input_dtypes);
     if (config_.data.eval) {
       eval_data_ = Samples::open(*config_.data.eval, config_.model);
+      eval_data_->set_input_dtypes(opened_.input_dtypes);
       if (eval_data_->source().size() == 0)
         throw Error(ErrorKind::kUsage,
                     fmt::format("training.data.eval: {}", eval_data_->source().size_text()));
@@ -115,6 +117,7 @@ class Trainer {
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), data);
     report_.model(model_);
+    if (config_.model.uint8_divisor) report_.say(division_text(batches_.data().divided()));
     if (config_.checkpoint.adapter_only) frozen_hash_ = frozen_hash(model_, group_);
     if (!config_.checkpoint.resume_from.empty()) resume();
   }

@@ -125,7 +125,7 @@ constexpr auto kModelKeys = std::to_array<Key>({
      .member = model<&ModelConfig::output>},
     {.path = "training.model.uint8_divisor",
      .help = "forward gets fields of uint8, such as pictures, as float32 divided by this, for example 255; "
-             "targets stay as they are",
+             "targets stay as they are, and so does what a .pt2 program takes as integers",
      .member = model<&ModelConfig::uint8_divisor>,
      .max = kLargestFloat,
      .above = 0,

@@ -118,6 +118,30 @@ TEST_F(SamplesTest, AnInputOfBytesIsDividedIfAskedFor) {
   EXPECT_EQ(taken.field("class").scalar_type(), at::kByte);
 }
 
+TEST_F(SamplesTest, WhatAProgramTakesAsIntegersIsNeverDivided) {
+  const at::Tensor bytes = at::arange(8, at::kByte).view({4, 2});
+  config::ModelConfig model;
+  model.inputs = {"pictures", "unknown", "ids", "mask", "raw"};
+  model.targets = "class";
+  model.uint8_divisor = 2;
+  Tensors stored;
+  for (const std::string& name : model.inputs) stored.emplace_back(name, bytes);
+  stored.emplace_back("class", at::arange(4, at::kByte));
+  Samples samples = open(stored, model);
+  EXPECT_THAT(samples.divided(), ::testing::ElementsAre("ids", "mask", "pictures", "raw", "unknown"));
+  samples.set_input_dtypes({{"pictures", ckpt::DType::kFloat16},
+                            {"ids", ckpt::DType::kInt64},
+                            {"mask", ckpt::DType::kBool},
+                            {"raw", ckpt::DType::kUInt8}});
+  EXPECT_THAT(samples.divided(), ::testing::ElementsAre("pictures", "unknown"));
+  const Batch taken = batch(samples, {0, 1, 2, 3});
+  for (const char* name : {"pictures", "unknown"})
+    EXPECT_TRUE(taken.field(name).equal(at::arange(8, at::kFloat).view({4, 2}) / 2)) << name;
+  EXPECT_TRUE(taken.field("ids").equal(at::arange(8, at::kLong).view({4, 2})));
+  for (const char* name : {"mask", "raw"}) EXPECT_TRUE(taken.field(name).equal(bytes)) << name;
+  EXPECT_EQ(taken.field("mask").scalar_type(), at::kByte);
+}
+
 TEST_F(SamplesTest, ABatchHasTheSamplesInTheOrderOfTheirNumbersAndTheFieldsOfTheModel) {
   config::ModelConfig model;
   model.inputs = {"x"};
