@@ -15,10 +15,10 @@ namespace accel {
 /// A module of an imported model.
 struct ImportedModule {
   std::string path;                     ///< The path; empty for the root.
-  std::string class_name = "Module";    ///< Not known of a container, which is never called.
+  std::string class_name = "Module";    ///< "Module" for a container, which is never called.
   std::vector<std::string> parameters;  ///< The names of its own parameters, without the path.
-  std::vector<std::string> buffers;     ///< Those, too, that are not persistent.
-  std::vector<std::string> constants;   ///< Tensors that are attributes.
+  std::vector<std::string> buffers;     ///< The names of its own buffers, persistent or not.
+  std::vector<std::string> constants;   ///< The names of its own tensors that are neither.
   /// The names of its own modules, with their places in ModuleTree::modules.
   std::vector<std::pair<std::string, std::size_t>> children;
   std::vector<std::string> methods;  ///< The source of each method, from its `def` to its end.
@@ -56,7 +56,7 @@ class ModuleTree {
   std::map<std::string, std::vector<std::string>> names_;
 };
 
-/// `path` below the module `module`: "weight" of "head.weight" below "head".
+/// The rest of `path` below the module `module`: "weight" for "head.weight" below "head".
 [[nodiscard]] std::string_view below(std::string_view path, std::string_view module);
 
 }  // namespace accel

@@ -26,7 +26,7 @@ struct ImportPlan {
   std::size_t operators = 0;
   std::size_t tensors = 0;
   std::vector<std::string> inputs;            ///< The inputs of the model, in order.
-  ProgramSignature signature;                 ///< The same with shapes, and the outputs.
+  ProgramSignature signature;                 ///< The inputs with their shapes, and the outputs.
   std::vector<std::string> random_operators;  ///< Places that draw random numbers in either mode.
 };
 

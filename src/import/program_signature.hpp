@@ -21,10 +21,10 @@ struct ProgramSize {
 
 /// A tensor that goes into an exported program or comes out of it.
 struct ProgramValue {
-  std::string name;                  ///< For an output that has no name of its own, its number.
-  std::optional<ckpt::DType> dtype;  ///< Absent for one that checkpoints do not have.
-  std::vector<ProgramSize> shape;    ///< Empty, too, if the program does not say it.
-  /// An input that goes into an operator whose tensors must have one dtype, as it is.
+  std::string name;                  ///< The name, or the number of an output that has no name.
+  std::optional<ckpt::DType> dtype;  ///< Absent for a dtype that checkpoints do not have.
+  std::vector<ProgramSize> shape;    ///< Empty for a scalar, and if the program does not say it.
+  /// Whether an input goes, as it is, into an operator whose tensors must have one dtype.
   bool is_strict = false;
 };
 

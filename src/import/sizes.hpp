@@ -18,15 +18,15 @@ struct LinearSize {
   [[nodiscard]] bool is_symbol() const { return factor == 1 && offset == 0; }
   /// The size where the symbol has the value. Saturates instead of overflowing.
   [[nodiscard]] std::int64_t size_at(std::int64_t value) const;
-  /// "a number", "a multiple of 2 plus 1".
+  /// Describes the size, such as "a number" or "a multiple of 2 plus 1".
   [[nodiscard]] std::string text() const;
 };
 
-/// Reads "Add(Mul(Integer(2), Symbol('s72', ...)), Integer(1))", of which each part may be absent. Nothing
-/// for other expressions.
+/// Reads "Add(Mul(Integer(2), Symbol('s72', ...)), Integer(1))", of which each part may be absent. Returns
+/// nothing for other expressions.
 [[nodiscard]] std::optional<LinearSize> linear_size_of(std::string_view expression);
 
-/// The least and the most of a symbol.
+/// The least and the greatest value of a symbol; absent without a bound.
 struct SizeRange {
   std::optional<std::int64_t> least;
   std::optional<std::int64_t> most;

@@ -16,7 +16,7 @@ namespace accel {
 /// Whether `name` can follow a dot.
 [[nodiscard]] bool is_identifier(std::string_view name);
 
-/// A string literal.
+/// The text as a string literal of TorchScript.
 [[nodiscard]] std::string literal_of(std::string_view text);
 
 /// torch's classes for `with torch.no_grad()` and `with torch.autocast(...)`.
@@ -50,7 +50,7 @@ class StatementWriter {
   [[nodiscard]] std::vector<std::string> autocast_set(const GraphNode& node);
   /// The statements of the graph that is argument number `at` of a node, with its arguments and results.
   [[nodiscard]] std::vector<std::string> block_of(const GraphNode& node, std::size_t at);
-  /// `lines` under `with`, of an object of a class.
+  /// The statement `with` of an object of the class `type`, with `lines` below it.
   [[nodiscard]] std::vector<std::string> within(const char* type, const std::string& arguments,
                                                 const std::vector<std::string>& lines);
   void look_for_training(const GraphNode& node);

@@ -24,7 +24,7 @@ struct SaveOptions {
   std::optional<DType> dtype;  ///< The dtype to which a model's floating-point tensors are converted.
   bool tensors_only = false;   ///< Leave out objects.
   std::string root;            ///< The keys above the tensors; see Selection::root.
-  /// Tensors that are one with another one, beside those of which the source says it: names in the source.
+  /// Tensors that are tied to another one, in addition to those that the source records: names in the source.
   std::map<std::string, std::string> tied;
 };
 

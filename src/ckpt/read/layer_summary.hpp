@@ -21,7 +21,7 @@ struct LayerTensor {
 
 /// A layer, a module or a lone tensor of a model, or several layers that are equal.
 struct LayerRow {
-  std::string name;           ///< Such as "lm_head", "layers.3" or, of equal layers, "layers.0-2,4".
+  std::string name;           ///< Such as "lm_head", "layers.3" or, for equal layers, "layers.0-2,4".
   std::size_t layers = 1;     ///< How many equal layers the row stands for.
   std::size_t tensors = 0;    ///< The tensors of all of them.
   std::int64_t elements = 0;  ///< The elements of these tensors.

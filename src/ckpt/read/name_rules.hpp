@@ -11,7 +11,7 @@ namespace accel::ckpt {
 /// FROM follows.
 using Rename = std::pair<std::string, std::string>;
 
-/// "FROM=TO" as a pair. Throws Error (kUsage).
+/// Parses the text "FROM=TO". Throws Error (kUsage) for another text.
 [[nodiscard]] Rename parse_rename(const std::string& text);
 
 /// Applies renaming rules and keeps track of which of them have changed a name. Borrows the rules.

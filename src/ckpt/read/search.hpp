@@ -49,7 +49,8 @@ struct CheckpointList {
 /// damaged.
 [[nodiscard]] CheckpointList list_checkpoints(const std::filesystem::path& directory);
 
-/// "'x/checkpoint_5' has .distcp files but no .metadata; 'x/checkpoint_6.incomplete' is ...".
+/// Returns a text such as "'x/checkpoint_5' has .distcp files but no .metadata; 'x/checkpoint_6.incomplete'
+/// is ...".
 [[nodiscard]] std::string to_string(const std::vector<DamagedCheckpoint>& damaged);
 
 }  // namespace accel::ckpt

@@ -7,13 +7,13 @@
 
 namespace accel::ckpt {
 
-/// Who holds a RunLock: what its file says.
+/// The owner of a RunLock, as the lock file names it.
 struct LockOwner {
   std::string token;  ///< Random; no other owner has it.
   std::string what;   ///< RunLock::kRun, or the command that changes the directory for a moment.
   std::string run_id;
   std::string host;
-  std::string boot;          ///< boot_id() there.
+  std::string boot;          ///< The boot_id() of the host.
   std::uint64_t device = 0;  ///< The mount through which it sees the directory, as st_dev has it.
   bool locked = false;       ///< It has the lock, and not the record alone.
   std::int64_t pid = 0;
@@ -24,13 +24,13 @@ struct LockOwner {
   friend bool operator==(const LockOwner&, const LockOwner&) = default;
 };
 
-/// "node07, pid 4211, since 2026-11-25 10:00:00".
+/// Returns a text such as "node07, pid 4211, since 2026-11-25 10:00:00".
 [[nodiscard]] std::string to_string(const LockOwner& owner);
 
 /// The text of the file, padded so that one of the same owner can be written over another.
 [[nodiscard]] std::string lock_text(const LockOwner& owner);
 
-/// The owner in the text of a lock file. Nothing if the text is no such, as while it is being written.
+/// The owner in the text of a lock file. Returns nothing for another text, such as one that is being written.
 [[nodiscard]] std::optional<LockOwner> parse_lock(const std::string& text);
 
 /// The owner in a lock file, opened anew, since only that makes NFS ask its server. Nothing if there is none.

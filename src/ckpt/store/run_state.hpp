@@ -57,8 +57,8 @@ struct RunState {
   int world_size = 0;
   std::int64_t skipped_in_a_row = 0;   ///< The last steps that were skipped because of infinities or NaN.
   std::int64_t skipped_since_log = 0;  ///< The steps that were skipped since the last line of metrics.
-  /// The sum of the finite losses since that line, and their number. Earlier versions did not write
-  /// them.
+  /// The sum of the finite losses since the last line of metrics, and their number. Earlier versions did not
+  /// write them.
   double loss_sum_since_log = 0;
   std::int64_t steps_since_log = 0;
   /// The samples that all ranks together have trained on since the beginning. Earlier versions did not write

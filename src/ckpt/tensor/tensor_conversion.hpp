@@ -42,7 +42,7 @@ struct TensorConversion {
 /// list. Throws Error (kUsage) for other text than such a list.
 [[nodiscard]] std::vector<TensorConversion> parse_conversions(std::string_view text);
 
-/// The way back: of which parts of the tensors `name` the tensors consist that `conversions` are made from.
+/// The conversions in the other direction: from the tensors that `conversions` make to those that they take.
 [[nodiscard]] std::vector<TensorConversion> inverse(std::span<const TensorConversion> conversions);
 
 /// The shape of the tensor that the parts cover.

@@ -42,7 +42,7 @@ struct Finding {
 /// Sorts by file, place, tensor, kind and text, and removes repetitions.
 void sort_findings(std::vector<Finding>& findings);
 
-/// "checksum: __0_0.distcp, bytes 64 to 128, 'model.w': record 'data/0' has ...".
+/// Returns a text such as "checksum: __0_0.distcp, bytes 64 to 128, 'model.w': record 'data/0' has ...".
 [[nodiscard]] std::string to_string(const Finding& finding);
 
 /// Runs `action`. Returns its Error if that is of kind kCorrupt, which says of a reader what a finding says.

@@ -7,10 +7,10 @@
 
 namespace accel::launch {
 
-/// "all-gather 57 of 'layers.3' (12 kB, group shard/0)".
+/// Describes an event, such as "all-gather 57 of 'layers.3' (12 kB, group shard/0)".
 std::string text_of(const FlightEvent& event);
 
-/// "42 s".
+/// The time between the two, such as "42 s".
 std::string ago(std::int64_t since_ns, std::int64_t now_ns);
 
 /// Whether the event is a collective that was enqueued in a stream of a GPU and is not known to have ended.

@@ -19,7 +19,7 @@ namespace accel::launch {
 std::vector<std::string> findings(const std::vector<RankStatus>& ranks,
                                   std::chrono::nanoseconds least = std::chrono::nanoseconds(0));
 
-/// "0, 2-5".
+/// The numbers of the ranks as a text, such as "0, 2-5".
 std::string text_of_ranks(std::vector<int> ranks);
 
 }  // namespace accel::launch

@@ -15,8 +15,8 @@ std::string state_of_process(pid_t pid);
 
 /// The call stacks of all threads of a process, taken from outside by the first of these programs that is
 /// installed: py-spy (for a Python process), eu-stack, gdb. The process is stopped for that time and needs to
-/// do nothing. An explanation in one line if none of them can, or if it takes longer than `patience`. Empty
-/// once `cancelled` is set. May be called from any thread.
+/// do nothing. The result is an explanation in one line if none of them can, or if it takes longer than
+/// `patience`, and empty once `cancelled` is set. Any thread may call the function.
 std::string stacks_of_process(pid_t pid, std::chrono::milliseconds patience,
                               const std::atomic<bool>& cancelled);
 
