@@ -1,0 +1,146 @@
+"""Losses and what they are the mean of, step by step, against torch on one process."""
+
+import pytest
+import torch
+import train_runs
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional as F
+
+STEPS, BATCH, LENGTH, CLASSES, ACCUMULATE = 6, 4, 5, 7, 2
+SAMPLES = STEPS * BATCH * ACCUMULATE * 2
+
+
+class Net(nn.Module):
+    def __init__(self, out: int):
+        super().__init__()
+        self.hidden = nn.Linear(3, 16)
+        self.head = nn.Linear(16, out)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.hidden(x)))
+
+
+class Probabilities(Net):
+    def forward(self, x):
+        return self.head(torch.tanh(self.hidden(x))).log_softmax(-1)
+
+
+WEIGHTS = [0.5, 1.0, 2.0, 1.0, 0.25, 3.0, 1.0]
+
+# The model's settings, what the model returns, the kind of targets, and torch's loss of a batch.
+CASES = {
+    "mse": ({}, Net, "values", F.mse_loss),
+    "l1": ({}, Net, "values", F.l1_loss),
+    "smooth_l1": ({}, Net, "values", F.smooth_l1_loss),
+    "bce_with_logits": ({}, Net, "bits", F.binary_cross_entropy_with_logits),
+    "mse of one": ({}, Net, "one", lambda output, targets: F.mse_loss(output.squeeze(-1), targets)),
+    "nll": ({"class_weights": WEIGHTS}, Probabilities, "classes",
+            lambda output, targets: F.nll_loss(output.flatten(0, 1), targets.flatten(), torch.tensor(WEIGHTS))),
+    "cross_entropy": ({"class_weights": WEIGHTS, "label_smoothing": 0.1}, Net, "classes",
+                      lambda output, targets: F.cross_entropy(output.flatten(0, 1), targets.flatten(), torch.tensor(WEIGHTS),
+                                                              label_smoothing=0.1)),
+    "cross_entropy with z": ({"z_loss": 0.01}, Net, "classes",
+                             lambda output, targets: F.cross_entropy(output.flatten(0, 1), targets.flatten()) + 0.01 *
+                             output.flatten(0, 1)[targets.flatten() != -100].logsumexp(-1).pow(2).mean()),
+    "cross_entropy ignoring 6": ({"ignore_index": 6}, Net, "classes",
+                                 lambda output, targets: F.cross_entropy(
+                                     output.flatten(0, 1), targets.masked_fill(targets == -100, 6).flatten(), ignore_index=6)),
+}
+
+
+def data_of(kind):
+    torch.manual_seed(1)
+    x = torch.randn(SAMPLES, LENGTH, 3)
+    if kind == "values":
+        targets = torch.randn(SAMPLES, LENGTH, CLASSES)
+    elif kind == "bits":
+        targets = torch.randint(0, 2, (SAMPLES, LENGTH, CLASSES)).float()
+    elif kind == "one":
+        targets = torch.randn(SAMPLES, LENGTH)
+    else:
+        targets = torch.randint(0, CLASSES, (SAMPLES, LENGTH))
+        # Samples differ in how many labels count, and no batch has none.
+        targets[torch.rand(SAMPLES, LENGTH) < torch.linspace(0, 0.8, SAMPLES)[:, None]] = -100
+        targets[::BATCH, 0] = 3
+    return x, targets
+
+
+def launch(accel, tmp_path, processes, loss, settings, model, tensors, **training):
+    torch.jit.script(model).save(str(tmp_path / "net.pt"))
+    save_file(tensors, tmp_path / "data.safetensors")
+    accel("launch", train_runs.config(tmp_path, processes, **{
+        "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", "loss": loss, **settings},
+        "data": {"train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "batch_size": BATCH, "shuffle": False},
+        "optimizer": {"type": "sgd", "lr": 0.5}, "lr_scheduler": {"type": "constant"}, "max_steps": STEPS, "max_grad_norm": 0.5,
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear", **training}))
+
+
+def peer(model, x, targets, processes, micro_batches, step_loss):
+    """step_loss(OUTPUTS, TARGETS) is the loss of the micro-batches of all ranks in a step, in the order of the data."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses, norms, at = [], [], 0
+    for _ in range(STEPS):
+        parts = []
+        for _ in range(processes * micro_batches):
+            parts.append((model(x[at : at + BATCH]), targets[at : at + BATCH]))
+            at += BATCH
+        optimizer.zero_grad()
+        loss = step_loss([part[0] for part in parts], [part[1] for part in parts])
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms
+
+
+def require_near(tmp_path, losses, norms):
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-5)
+    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_are_those_of_torch(accel, tmp_path, name):
+    settings, kind, targets_kind, loss = CASES[name]
+    x, targets = data_of(targets_kind)
+    torch.manual_seed(0)
+    model = kind(1 if targets_kind == "one" else CLASSES)
+    stored = targets.masked_fill(targets == -100, 6) if "ignore_index" in settings else targets
+    launch(accel, tmp_path, 2, name.split()[0], settings, model, {"x": x, "y": stored})
+    require_near(tmp_path, *peer(model, x, targets, 2, 1, lambda outputs, parts: sum(
+        loss(output, part) for output, part in zip(outputs, parts)) / len(parts)))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("mean", ["tokens", "batches"])
+def test_what_a_step_is_the_mean_of(accel, tmp_path, mean, processes):
+    """tokens is num_items_in_batch of transformers' Trainer: the sum over all labels divided by their number."""
+    x, targets = data_of("classes")
+    torch.manual_seed(0)
+    model = Net(CLASSES)
+    launch(accel, tmp_path, processes, "cross_entropy", {}, model, {"x": x, "y": targets},
+           loss_mean=mean, gradient_accumulation_steps=ACCUMULATE)
+
+    def by_tokens(outputs, parts):
+        total = sum((part != -100).sum() for part in parts)
+        return sum(F.cross_entropy(output.flatten(0, 1), part.flatten(), reduction="sum") for output, part in zip(outputs, parts)) / total
+
+    def by_batches(outputs, parts):
+        return sum(F.cross_entropy(output.flatten(0, 1), part.flatten()) for output, part in zip(outputs, parts)) / len(parts)
+
+    require_near(tmp_path, *peer(model, x, targets, processes, ACCUMULATE, by_tokens if mean == "tokens" else by_batches))
+
+
+@pytest.mark.parametrize("settings, said", [
+    ({"loss": "mse"}, "mse needs an output of the shape of 'y', which is [4, 5], but forward returns shape [4, 5, 7]"),
+    ({"loss": "cross_entropy", "class_weights": [1, 2]}, "training.model.class_weights has 2 weights, and the model has 7 classes"),
+])
+def test_what_does_not_fit_is_refused(accel, tmp_path, settings, said):
+    x, targets = data_of("classes")
+    torch.jit.script(Net(CLASSES)).save(str(tmp_path / "net.pt"))
+    save_file({"x": x, "y": targets}, tmp_path / "data.safetensors")
+    config = train_runs.config(tmp_path, 1, **{
+        "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", **settings},
+        "data": {"train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "batch_size": BATCH},
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"})
+    assert said in accel("launch", config, code=2).stderr
