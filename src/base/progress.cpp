@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "base/seconds.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 
 namespace accel {
@@ -33,7 +34,7 @@ Progress::Progress(std::string label, std::uint64_t total_bytes, Mode mode)
       total_bytes_(total_bytes),
       enabled_(mode == Mode::kAuto),
       begin_(Clock::now()) {
-  terminal_ = enabled_ && ::isatty(STDERR_FILENO) == 1;
+  terminal_ = enabled_ && can_redraw(STDERR_FILENO);
   next_ = begin_ + (terminal_ ? kRedraw : kLine);
 }
 

@@ -6,7 +6,7 @@
 
 namespace accel {
 
-/// Shows on stderr how far a long piece of work has come: a bar that is redrawn if stderr is a terminal, else
+/// Shows on stderr how far a long piece of work has come: a bar that is redrawn if stderr can_redraw(), else
 /// a line every few seconds. Work that is done before the first line is due shows nothing. One thread at a
 /// time may use it.
 class Progress {

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "base/terminal.hpp"
 #include "base/visible.hpp"
 #include "cli/build_info.hpp"
 #include "cli/candidates.hpp"

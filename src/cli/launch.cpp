@@ -1,11 +1,15 @@
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/visible.hpp"
 #include "cli/arguments.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
@@ -14,6 +18,8 @@
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/launch/launch.hpp"
+#include "report/metrics_follower.hpp"
+#include "report/run_status.hpp"
 
 namespace accel::cli {
 namespace {
@@ -22,6 +28,7 @@ struct LaunchOptions {
   LaunchWords words;
   LaunchFlags flags;
   bool discards_later = false;  ///< The run is rolled back to training.checkpoint.resume.
+  bool without_progress = false;
 };
 
 /// The configuration of a run that goes on with some of its machines.
@@ -53,6 +60,24 @@ void require_path_to_resume(const config::LoadedConfig& loaded, bool runs_progra
       .hint("--set training.checkpoint.resume=OUTPUT_DIR/checkpoints/checkpoint_N");
 }
 
+/// What is drawn below the output of the ranks: what `accel watch` draws.
+launch::StatusSource status_of(const std::filesystem::path& output_dir) {
+  struct Drawn {
+    MetricsFollower follower;
+    std::pair<std::int64_t, std::size_t> of;  ///< The step and the width of `lines`.
+    std::vector<std::string> lines;
+  };
+  const auto drawn = std::make_shared<Drawn>(Drawn{MetricsFollower(output_dir), {}, {}});
+  return [drawn](std::int64_t step, std::size_t columns) {
+    const bool has_news = drawn->follower.read();
+    if (!has_news && drawn->of == std::pair(step, columns)) return drawn->lines;
+    drawn->of = {step, columns};
+    drawn->lines = status_lines(drawn->follower.history(), columns, static_cast<double>(step - 1));
+    for (std::string& line : drawn->lines) line = visible(line);
+    return drawn->lines;
+  };
+}
+
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   const bool runs_program = !globals.program.empty();
   config::ConfigRequest request = options.flags.request(options.words.configuration("launch", runs_program));
@@ -68,6 +93,11 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   launch.program = globals.program;
   launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;
+  if (!runs_program && !globals.json && !globals.quiet && !options.without_progress) {
+    launch.status = [output_dir = launch.loaded.config.training->output_dir] {
+      return status_of(output_dir);
+    };
+  }
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
   check_training(launch.loaded);
   return launch::launch(std::move(launch), environment_variable);
@@ -86,6 +116,8 @@ void add_launch(CommandLine& line) {
   options->flags.add_to(command);
   command.flag("--discard-later", options->discards_later,
                "Roll a run back to checkpoint.resume: its later checkpoints are renamed");
+  command.flag("--no-progress", options->without_progress,
+               "Draw nothing below the output of the ranks on a terminal");
   command.does([options](const Globals& globals) { return run_launch(*options, globals); });
 }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/interrupt.hpp"
+#include "base/terminal.hpp"
 #include "base/visible.hpp"
 #include "ckpt/store/run_pulse.hpp"
 #include "cli/commands.hpp"
@@ -38,23 +37,18 @@ class Drawing {
   ~Drawing() { clear(); }
 
   void show(const RunHistory& run) {
-    struct winsize size {};
-    const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    // A line that fills the last column may wrap.
-    const std::vector<std::string> lines = status_lines(run, is_known ? size.ws_col - 1U : 79U);
-    std::string text = start();
+    const std::vector<std::string> lines = status_lines(run, redrawn_width(STDERR_FILENO));
+    std::string text = erased_rows(rows_);
     for (const std::string& line : lines) text += visible(line) + "\n";
     rows_ = lines.size();
     write(text);
   }
   void clear() {
-    if (rows_ > 0) write(start());
+    if (rows_ > 0) write(erased_rows(rows_));
     rows_ = 0;
   }
 
  private:
-  /// What moves to the first line and removes all lines.
-  [[nodiscard]] std::string start() const { return rows_ == 0 ? "" : fmt::format("\x1b[{}F\x1b[J", rows_); }
   static void write(const std::string& text) {
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
@@ -82,7 +76,7 @@ ExitCode run_watch(const WatchOptions& options, const Globals& globals) {
   const bool lives = pulse.lives();
   if (!lives || options.once) require_run(options.run);
   MetricsFollower follower(options.run);
-  const bool draws = !globals.json && !options.once && ::isatty(STDERR_FILENO) == 1;
+  const bool draws = !globals.json && !options.once && can_redraw(STDERR_FILENO);
   Drawing drawing;
   for (bool goes_on = lives && !options.once; goes_on;) {
     goes_on = pulse.lives();  // Before the file is read, so that the last record is not missed.

@@ -125,13 +125,14 @@ std::string sparkline(const std::vector<CurvePoint>& points, std::size_t columns
   return line;
 }
 
-std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns) {
+std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns, double done_steps) {
   const auto loss = newest(run, "loss");
-  if (!loss) return {cut("no step is logged yet", columns)};
-  std::vector<std::string> lines = {
-      bar_of(loss->step, max_steps(run)) + progress_of(run, loss->step), numbers_of(run),
-      "loss " + sparkline(run.curves.at("loss"), columns - std::min<std::size_t>(columns, 5)),
-      events_of(run)};
+  if (!loss && done_steps <= 0) return {cut("no step is logged yet", columns)};
+  const double step = std::max(done_steps, loss ? loss->step : 0);
+  std::vector<std::string> lines = {bar_of(step, max_steps(run)) + progress_of(run, step), numbers_of(run)};
+  if (loss)
+    lines.push_back("loss " + sparkline(run.curves.at("loss"), columns - std::min<std::size_t>(columns, 5)));
+  lines.push_back(events_of(run));
   std::erase(lines, "");
   for (std::string& line : lines) line = cut(line, columns);
   return lines;

@@ -10,8 +10,10 @@ namespace accel {
 
 /// Where a run stands, as text for a terminal of `columns`: a bar with the step and the time that is left,
 /// its last numbers, the curve of its loss, and its last evaluation and checkpoint. Lines of which the run
-/// has nothing are left out; no line is wider than `columns` characters.
-[[nodiscard]] std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns);
+/// has nothing are left out; no line is wider than `columns` characters. `done_steps` is how many steps are
+/// known to be done, if the last record may be of an earlier one.
+[[nodiscard]] std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns,
+                                                    double done_steps = 0);
 
 /// The same without the bar and the curve, in one line.
 [[nodiscard]] std::string status_line(const RunHistory& run);

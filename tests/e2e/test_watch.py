@@ -67,7 +67,7 @@ def test_it_ends_when_the_launcher_is_killed(accel_path, run, tmp_path):
 def test_a_terminal_is_drawn_over(accel_path, run, tmp_path):
     training = run()
     reader, writer = pty.openpty()
-    watching = watch(accel_path, tmp_path / "out", stderr=writer)
+    watching = watch(accel_path, tmp_path / "out", stderr=writer, env={**os.environ, "TERM": "xterm", "CI": ""})
     os.close(writer)
     drawn = ""
     while drawn.count("\x1b[3F\x1b[J") < 2:  # Twice over three lines: bar, numbers and curve.

@@ -1,7 +1,5 @@
 #include "cli/output/results.hpp"
 
-#include <sys/ioctl.h>
-
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -87,12 +85,6 @@ void Results::write(std::string_view text) {
   if (out_) return;
   check_interrupted();
   throw Error(ErrorKind::kFailure, "cannot write to stdout");
-}
-
-std::optional<std::size_t> terminal_width(int fd) {
-  winsize size{};
-  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
-  return size.ws_col;
 }
 
 }  // namespace accel::cli

@@ -35,8 +35,4 @@ class Results {
   std::optional<std::size_t> width_;
 };
 
-/// The number of characters in a line of the terminal behind a descriptor; nothing if it is not a terminal,
-/// or one that does not know it.
-[[nodiscard]] std::optional<std::size_t> terminal_width(int fd);
-
 }  // namespace accel::cli

@@ -12,6 +12,7 @@
 #include "base/host/cpus.hpp"
 #include "base/host/host_name.hpp"
 #include "base/log.hpp"
+#include "base/terminal.hpp"
 #include "core/launch/agent/flight_home.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
@@ -74,6 +75,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   plan.saves_when_asked = plan.catches_stop_signals && request.loaded.config.training->checkpoint.enabled();
   plan.writes_events = request.writes_events;
   plan.moves_out = request.writes_events || request.keeps_stdout;
+  if (request.status && world.machine_rank == 0 && can_redraw(STDERR_FILENO)) plan.status = request.status();
   plan.run_id = world.run_id;
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
   plan.hang_timeout_s = request.loaded.config.launch.hang_timeout_s;

@@ -7,6 +7,7 @@
 #include "base/environment.hpp"
 #include "base/exit_code.hpp"
 #include "core/config/loaded_config.hpp"
+#include "core/launch/agent/plan.hpp"
 
 namespace accel::launch {
 
@@ -28,7 +29,9 @@ struct LaunchRequest {
   std::string version;               ///< That of accel, which is the same on all machines.
   bool discards_later = false;       ///< BeginningOptions::discards_later.
   bool keeps_stdout = false;         ///< What ranks print is shown on stderr; stdout is the caller's.
-  bool writes_events = false;        ///< stdout gets a JSON object a line for each event of the run.
+  /// Makes the source of what is drawn below the output of one attempt, on a terminal; empty for none.
+  std::function<StatusSource()> status;
+  bool writes_events = false;  ///< stdout gets a JSON object a line for each event of the run.
 };
 
 /// Runs the configuration's training, or a program, on every rank of this machine, together with the

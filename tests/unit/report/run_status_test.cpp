@@ -33,11 +33,21 @@ TEST(RunStatusTest, SaysHowFarTheRunIs) {
   EXPECT_EQ(status_line(run),
             "step 50 of 200  25%  2m 30s left  loss 2.5000  lr 1.00e-03  grad norm 1.250  81k tokens/s  32k "
             "samples  2.00 GB");
+  EXPECT_EQ(status_lines(run, 100, 70).front(),
+            "[########................] step 70 of 200  35%  2m 10s left");
+  EXPECT_EQ(status_lines(run, 100, 49), status_lines(run, 100));
   run.curves["eval_loss"] = {{40, 2.75}};
   run.curves["save_time_s"] = {{40, 1}};
   run.attempts.push_back({1, 45, {}});
   EXPECT_EQ(status_lines(run, 100).back(),
             "held-out loss 2.7500 at step 40  checkpoint of step 40  2 attempts");
+}
+
+TEST(RunStatusTest, TheStepIsKnownBeforeItsNumbers) {
+  RunHistory run;
+  run.settings["training.max_steps"] = "200";
+  EXPECT_THAT(status_lines(run, 100), ElementsAre("no step is logged yet"));
+  EXPECT_THAT(status_lines(run, 100, 2), ElementsAre("[........................] step 2 of 200  1%"));
 }
 
 TEST(RunStatusTest, NoLineIsWiderThanTheTerminal) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +30,11 @@ struct WorkerPlan {
   std::filesystem::path error_file;     ///< The value of TORCHELASTIC_ERROR_FILE.
 };
 
+/// Makes the lines that stand below the output of the ranks on a terminal, each of at most `columns`
+/// characters; none if there is nothing to show. `step` is the step that rank 0 computes. It may wait for a
+/// file system: a thread of its own calls it.
+using StatusSource = std::function<std::vector<std::string>(std::int64_t step, std::size_t columns)>;
+
 /// All that the supervisor needs to know.
 struct LaunchPlan {
   std::string run_id;                ///< The value of TORCHELASTIC_RUN_ID, unique to this run.
@@ -41,6 +48,7 @@ struct LaunchPlan {
   bool saves_when_asked = false;  ///< It saves a checkpoint before it ends on such a signal.
   bool writes_events = false;     ///< stdout is for events.
   bool moves_out = false;         ///< stdout of workers is shown on stderr.
+  StatusSource status;            ///< Empty if nothing is to be drawn below the output.
   /// A private temporary directory. The caller removes it, or the guardian if the caller is killed.
   std::filesystem::path scratch;
 };

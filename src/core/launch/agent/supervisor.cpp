@@ -21,6 +21,7 @@
 #include "core/launch/agent/guardian.hpp"
 #include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/job_control.hpp"
+#include "core/launch/agent/live_status.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/streams.hpp"
 #include "core/launch/agent/worker.hpp"
@@ -52,7 +53,8 @@ class Supervisor {
         guardian_(plan.run_id, plan.scratch),
         hang_watch_(plan, peers),
         checkpoint_watch_(plan),
-        terminal_(out_fd, err_fd) {}
+        terminal_(out_fd, err_fd),
+        live_status_(plan, terminal_) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   /// Workers are left here only after an error.
@@ -84,8 +86,10 @@ class Supervisor {
       serve_peers();
       serve_hang();
       terminal_.out(checkpoint_watch_.serve());
+      live_status_.serve();
       serve_deadlines();
     }
+    live_status_.end();
     kill_orphans();
     terminal_.out(checkpoint_watch_.serve(/*now=*/true));
     terminal_.drain(kDrainTime);
@@ -210,9 +214,7 @@ class Supervisor {
   }
 
   [[nodiscard]] bool finished() const {
-    return terminal_.waiting_fd() < 0 && !hang_watch_.is_looking() &&
-           std::all_of(workers_.begin(), workers_.end(),
-                       [](const Worker& w) { return w.outcome && !w.out.open() && !w.err.open(); });
+    return terminal_.waiting_fd() < 0 && !hang_watch_.is_looking() && are_done(workers_);
   }
 
   void wait() {
@@ -236,14 +238,12 @@ class Supervisor {
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (peers_ != nullptr) consider(peers_->deadline());
     if (const auto look = checkpoint_watch_.deadline()) consider(*look);
+    if (const auto look = live_status_.deadline()) consider(*look);
     if (const auto look = hang_watch_.deadline(); look && !(stopping_ && !hang_watch_.is_looking()))
       consider(*look);
     if (terminal_.stalled() || logs_.full()) consider(Clock::now() + Terminal::kStalledTime);
     for (const Worker& worker : workers_) {
-      for (const Relay* relay : {&worker.out, &worker.err}) {
-        if (const auto due = relay->prompt_due(); due && drains) consider(*due);
-      }
-      if (drains && worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
+      if (const auto due = output_due(worker); due && drains) consider(*due);
     }
     if (!next) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -269,6 +269,8 @@ class Supervisor {
 
   /// Stops the workers and this process until it is continued. The time does not count.
   void suspend() {
+    live_status_.hide();
+    terminal_.pump();
     send(SIGSTOP);
     for (const Worker& worker : workers_) wait_until_stopped(worker.pid);
     deadlines_.put_off(job_control_.stop(workers_, terminal_));
@@ -470,6 +472,7 @@ class Supervisor {
   CheckpointWatch checkpoint_watch_;
   JobControl job_control_;
   Terminal terminal_;
+  LiveStatus live_status_;
   LogQueue logs_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;

@@ -30,6 +30,21 @@ std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers) {
   return lives;
 }
 
+bool are_done(const std::vector<Worker>& workers) {
+  return std::all_of(workers.begin(), workers.end(),
+                     [](const Worker& w) { return w.outcome && !w.out.open() && !w.err.open(); });
+}
+
+std::optional<std::chrono::steady_clock::time_point> output_due(const Worker& worker) {
+  std::optional<std::chrono::steady_clock::time_point> first = worker.out.prompt_due();
+  const auto consider = [&first](std::chrono::steady_clock::time_point due) {
+    first = first ? std::min(*first, due) : due;
+  };
+  if (const auto due = worker.err.prompt_due()) consider(*due);
+  if (worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
+  return first;
+}
+
 WorkerOutcome outcome_with_lines(Worker& worker) {
   WorkerOutcome outcome = std::move(*worker.outcome);
   const bool silent = worker.err.tail().empty();

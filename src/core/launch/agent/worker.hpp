@@ -34,6 +34,12 @@ struct Worker {
 /// Whether the workers run, and when each has last written something.
 [[nodiscard]] std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers);
 
+/// Whether all have an outcome and nothing is left to read of them.
+[[nodiscard]] bool are_done(const std::vector<Worker>& workers);
+
+/// When the streams of the worker are to be served although nothing arrives; nothing if they need not be.
+[[nodiscard]] std::optional<std::chrono::steady_clock::time_point> output_due(const Worker& worker);
+
 /// Takes the outcome of a worker that has ended, and adds the last lines that it wrote.
 WorkerOutcome outcome_with_lines(Worker& worker);
 

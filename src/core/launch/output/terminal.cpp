@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
+
+#include "base/terminal.hpp"
 
 namespace accel::launch {
 
@@ -31,6 +34,14 @@ Terminal::Terminal(int out_fd, int err_fd)
 
 void Terminal::push(int fd, std::string_view text) {
   if (text.empty() || closed_) return;
+  if (fd == err_fd_ || own_out_) {
+    erase_below();
+    ends_at_line_end_ = text.back() == '\n';
+  }
+  append(fd, text);
+}
+
+void Terminal::append(int fd, std::string_view text) {
   constexpr std::size_t kLargest = 1 << 16;
   if (queue_.empty() || queue_.back().fd != fd || queue_.back().text.size() > kLargest)
     queue_.push_back({fd, {}});
@@ -38,7 +49,36 @@ void Terminal::push(int fd, std::string_view text) {
   pending_bytes_ += text.size();
 }
 
+void Terminal::show_below(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  if (closed_ || text == below_) return;
+  below_ = std::move(text);
+  below_rows_ = lines.size();
+  const bool is_free = queue_.empty();
+  erase_below();
+  if (is_free) draw_below();
+}
+
+void Terminal::erase_below() {
+  if (drawn_rows_ > 0) append(err_fd_, erased_rows(drawn_rows_));
+  drawn_rows_ = 0;
+}
+
+void Terminal::draw_below() {
+  if (drawn_rows_ > 0 || below_rows_ == 0 || !ends_at_line_end_) return;
+  append(err_fd_, below_);
+  drawn_rows_ = below_rows_;
+}
+
 void Terminal::pump() {
+  write_waiting();
+  if (!queue_.empty()) return;
+  draw_below();
+  write_waiting();
+}
+
+void Terminal::write_waiting() {
   stalled_ = false;
   while (!queue_.empty()) {
     const Item& item = queue_.front();
@@ -62,7 +102,12 @@ void Terminal::pump() {
 }
 
 void Terminal::close() {
+  if (queue_.empty()) {
+    erase_below();
+    write_waiting();
+  }
   closed_ = true;
+  below_rows_ = 0;
   queue_.clear();
   front_written_ = 0;
   pending_bytes_ = 0;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/files/fd.hpp"
 
@@ -22,6 +23,11 @@ class Terminal {
   void out(std::string_view text) { push(out_fd_, text); }
   void err(std::string_view text) { push(err_fd_, text); }
 
+  /// Shows `lines` on stderr below all other text, in place of those that it showed before; no lines remove
+  /// them. stderr must be a terminal, and no line wider than redrawn_width() of base/terminal.hpp. They are
+  /// drawn again below what out() and err() write. A reader that is slow does not get them.
+  void show_below(const std::vector<std::string>& lines);
+
   /// The descriptor to poll for writing; -1 when nothing waits.
   [[nodiscard]] int waiting_fd() const { return queue_.empty() ? -1 : queue_.front().fd; }
   /// Whether the descriptor polls writable and accepted nothing, as a terminal after Ctrl-S does. Then do not
@@ -31,7 +37,7 @@ class Terminal {
   [[nodiscard]] bool full() const { return pending_bytes_ > kHighWater; }
   /// Writes what can be written now. If the reader has gone away, its text is dropped; that is not an error.
   void pump();
-  /// Drops what waits, and all that comes later.
+  /// Drops what waits, and all that comes later. Lines of show_below() are removed, unless something waits.
   void close();
   /// Writes what waits, for at most that time.
   void drain(std::chrono::milliseconds patience);
@@ -44,6 +50,10 @@ class Terminal {
   static constexpr std::size_t kHighWater = 8 << 20;
 
   void push(int fd, std::string_view text);
+  void append(int fd, std::string_view text);
+  void write_waiting();
+  void erase_below();
+  void draw_below();
 
   Fd own_out_;  ///< A terminal is opened again, so that it can be written without blocking.
   Fd own_err_;
@@ -52,6 +62,10 @@ class Terminal {
   std::deque<Item> queue_;
   std::size_t front_written_ = 0;
   std::size_t pending_bytes_ = 0;
+  std::string below_;  ///< The lines of show_below().
+  std::size_t below_rows_ = 0;
+  std::size_t drawn_rows_ = 0;    ///< So many of them stand on the terminal once all is written.
+  bool ends_at_line_end_ = true;  ///< What the terminal got last; below a partial line nothing is drawn.
   bool closed_ = false;
   bool stalled_ = false;
 };

@@ -59,5 +59,85 @@ TEST(TerminalTest, AReaderThatIsGoneStopsNothing) {
   EXPECT_EQ(terminal.waiting_fd(), -1);
 }
 
+TEST(TerminalTest, LinesBelowAreDrawnAgainBelowWhatComes) {
+  const Pipe screen = make_pipe();
+  Terminal terminal(screen.write.get(), screen.write.get());
+  terminal.show_below({"bar", "loss"});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "bar\nloss\n");
+  terminal.show_below({"bar", "loss"});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "");
+  terminal.err("line\n");
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "\x1b[2F\x1b[Jline\nbar\nloss\n");
+  terminal.show_below({"longer bar"});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "\x1b[2F\x1b[Jlonger bar\n");
+  terminal.show_below({});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "\x1b[1F\x1b[J");
+  terminal.err("the end\n");
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "the end\n");
+}
+
+TEST(TerminalTest, NothingIsDrawnBelowAPartialLine) {
+  const Pipe screen = make_pipe();
+  Terminal terminal(screen.write.get(), screen.write.get());
+  terminal.err("half of");
+  terminal.show_below({"bar"});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "half of");
+  terminal.err(" a line\n");
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), " a line\nbar\n");
+}
+
+TEST(TerminalTest, LinesBelowAreOfNoConcernToAnotherStream) {
+  const Pipe screen = make_pipe();
+  const Pipe file = make_pipe();
+  Terminal terminal(file.write.get(), screen.write.get());
+  terminal.show_below({"bar"});
+  terminal.out("result\n");
+  terminal.pump();
+  EXPECT_EQ(drain(file.read.get()), "result\n");
+  EXPECT_EQ(drain(screen.read.get()), "bar\n");
+}
+
+TEST(TerminalTest, ASlowReaderGetsLinesBelowOnce) {
+  const Pipe screen = make_pipe();
+  Terminal terminal(screen.write.get(), screen.write.get());
+  std::string line(1000, 'x');
+  line.back() = '\n';
+  std::string sent;
+  while (!terminal.full()) {
+    terminal.err(line);
+    sent += line;
+  }
+  for (int step = 0; step < 1000; ++step) {
+    terminal.show_below({"step " + std::to_string(step)});
+    terminal.pump();
+  }
+  std::string received;
+  while (terminal.waiting_fd() >= 0) {
+    received += drain(screen.read.get());
+    terminal.pump();
+  }
+  received += drain(screen.read.get());
+  EXPECT_EQ(received, sent + "step 999\n");
+}
+
+TEST(TerminalTest, ClosingRemovesLinesBelow) {
+  const Pipe screen = make_pipe();
+  Terminal terminal(screen.write.get(), screen.write.get());
+  terminal.show_below({"bar"});
+  terminal.pump();
+  terminal.close();
+  terminal.show_below({"other"});
+  terminal.pump();
+  EXPECT_EQ(drain(screen.read.get()), "bar\n\x1b[1F\x1b[J");
+}
+
 }  // namespace
 }  // namespace accel::launch

@@ -1,0 +1,150 @@
+"""On a terminal, a status stands below what ranks print; what stays on the screen is what a pipe gets."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+import train_runs
+from screen import Screen
+
+COLUMNS = 400  # No line of a run is wider.
+A_TERMINAL = {"TERM": "xterm", "CI": "", "NO_COLOR": "1"}
+
+
+class OnTerminal:
+    """`accel launch ARGUMENTS` on a terminal. `text` is what it has written so far."""
+
+    def __init__(self, accel_path, tmp_path, *arguments, env=None, columns=COLUMNS):
+        self.reader, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.process = subprocess.Popen([accel_path, "launch", *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,
+                                        stdout=theirs, stderr=theirs, env={**os.environ, **A_TERMINAL, **(env or {})})
+        os.close(theirs)
+        self.columns, self.data = columns, b""
+
+    @property
+    def text(self):
+        return self.data.decode(errors="replace")
+
+    def read(self):
+        """Whether there was something to read."""
+        try:
+            self.data += (data := os.read(self.reader, 65536))
+            return bool(data)
+        except OSError:  # The terminal has no other side any more.
+            return False
+
+    def read_until(self, is_there):
+        while not is_there(self.text):
+            assert self.read(), f"it ended early: {self.text}"
+
+    def finish(self):
+        """Waits for its end, and returns the exit code and the lines on the screen."""
+        while self.read():
+            pass
+        os.close(self.reader)
+        return self.process.wait(timeout=60), Screen(self.columns).feed(self.text).shown()
+
+
+@pytest.fixture
+def training(tmp_path):
+    """training(**keys) returns the configuration of a training."""
+    train_runs.export(tmp_path / "gpt.pt")
+    return lambda **keys: train_runs.config(tmp_path, 2, **keys)
+
+
+def drawn(text):
+    """The steps at which a bar was drawn."""
+    return [int(step) for step in re.findall(r"\[#*\.*\] step (\d+) of ", text)]
+
+
+def without_times(lines):
+    """Lines without what differs from run to run: seconds, rates and the time that is left."""
+    return [re.sub(r"[\d.]+ (m?s\b|tokens/s|samples/s|[kMG]?B/s)|\d+m \d\ds|\(\d+%\)| left", "#", line) for line in lines]
+
+
+def without_parts(lines):
+    """The same without the lines of parts of the time, which are left out if they took none."""
+    return [line for line in without_times(lines) if " on rank 0: " not in line]
+
+
+def test_the_status_moves_and_leaves_nothing(accel, accel_path, tmp_path, training):
+    config = training(max_steps=300, log_every=50)
+    run = OnTerminal(accel_path, tmp_path, config)
+    code, screen = run.finish()
+    assert code == 0
+    steps = drawn(run.text)
+    # More often than a record is written, which is six times.
+    assert len(set(steps)) > 1 and steps == sorted(steps) and set(steps) <= set(range(301)), steps
+    assert "\r\nloss ▁" in run.text or "\r\nloss █" in run.text
+    assert not any("#" in line for line in screen), screen
+    plain = accel("launch", config, "--set", f"training.output_dir={tmp_path / 'other'}", env={"CI": ""})
+    assert plain.stdout == "" and "\x1b" not in plain.stderr
+    assert without_parts(screen) == without_parts(plain.stderr.replace("other/", "out/").splitlines())
+
+
+def test_lines_of_ranks_stand_above_it_whole(accel_path, tmp_path, training):
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=100_000, **{"checkpoint.every": 100_000}))
+    run.read_until(lambda text: len(drawn(text)) > 3 and text.count("/100000  loss ") > 3)
+    # Between a line and the next, the status is removed, or nothing of it was there.
+    text = run.text[:run.text.rindex("\r\n") + 2]
+    screen = Screen(COLUMNS).feed(text).shown()
+    lines = [line for line in screen if "/100000  loss " in line]
+    steps = [int(re.match(r"step +(\d+)/", line)[1]) for line in lines]
+    assert steps == list(range(1, len(steps) + 1)), screen
+    run.process.send_signal(signal.SIGINT)
+    code, screen = run.finish()
+    assert code == 7 and drawn("\n".join(screen)) == [], screen
+    assert "goes on from it" in screen[-1], screen
+
+
+def test_a_run_that_dies_leaves_no_status(accel_path, tmp_path, training):
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=100_000))
+    run.read_until(lambda text: len(drawn(text)) > 1)
+    os.kill(train_runs.worker_of(1, run.process.pid), signal.SIGKILL)
+    code, screen = run.finish()
+    assert code == 6 and drawn("\n".join(screen)) == [], screen
+    assert any("rank 1 of 2 failed: killed by SIGKILL" in line for line in screen), screen
+
+
+def test_a_second_signal_leaves_no_status(accel_path, tmp_path, training):
+    """The ranks cannot save, because one of them is stopped."""
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=100_000, **{"checkpoint.every": 100_000}))
+    run.read_until(lambda text: len(drawn(text)) > 1)
+    rank = train_runs.worker_of(1, run.process.pid)
+    os.kill(rank, signal.SIGSTOP)
+    run.process.send_signal(signal.SIGTERM)
+    run.read_until(lambda text: "SIGTERM" in text)
+    os.kill(rank, signal.SIGSTOP)
+    time.sleep(0.5)
+    run.process.send_signal(signal.SIGTERM)
+    code, screen = run.finish()
+    assert code == 143 and drawn("\n".join(screen)) == [], screen
+
+
+@pytest.mark.parametrize("arguments, env", [((), {"CI": "true"}), ((), {"TERM": "dumb"}), ((), {"TERM": ""}),
+                                            (("--no-progress",), {}), (("--quiet",), {})], ids=str)
+def test_where_nothing_is_drawn(accel_path, tmp_path, training, arguments, env):
+    run = OnTerminal(accel_path, tmp_path, training(), *arguments, env=env)
+    code, _ = run.finish()
+    assert code == 0 and "\x1b" not in run.text
+
+
+def test_a_program_has_no_status(accel_path, tmp_path):
+    run = OnTerminal(accel_path, tmp_path, "--cpu", "--main_process_port", "0", "--", "bash", "-c", "echo a; sleep 1; echo b >&2")
+    assert run.finish() == (0, ["a", "b"]) and run.text == "a\r\nb\r\n"
+
+
+def test_a_narrow_terminal_has_no_remains(accel_path, tmp_path, training):
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=300, log_every=50), columns=30)
+    code, screen = run.finish()
+    assert code == 0 and "\x1b[" in run.text
+    assert not any("[#" in line or "...." in line for line in screen), screen
