@@ -36,6 +36,7 @@ void add_commands(CommandLine& line) {
   add_config(line);
   add_import(line);
   line.group("Look at a run");
+  add_runs(line);
   add_checkpoints(line);
   add_report(line);
   add_evaluate(line);

@@ -19,6 +19,7 @@ void add_verify(CommandLine& line);
 void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
 void add_evaluate(CommandLine& line);
+void add_runs(CommandLine& line);
 void add_report(CommandLine& line);
 void add_watch(CommandLine& line);
 void add_doctor(CommandLine& line);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -23,8 +24,8 @@ using nlohmann::json;
 
 constexpr const char* kEndName = "run_end.json";
 constexpr std::uint64_t kMostBytes = 16 << 20;
-/// The last line of metrics.jsonl is in so many bytes of its end.
-constexpr std::uint64_t kMostLineBytes = 64 << 10;
+/// So many bytes of the end of metrics.jsonl are looked at.
+constexpr std::uint64_t kLookedAtBytes = 1 << 20;
 
 /// A file of a run as JSON; discarded if it is missing or something else.
 json read_json(const fs::path& path) {
@@ -38,8 +39,10 @@ json read_json(const fs::path& path) {
   }
 }
 
+/// 0 if there is none; NaN for null, which stands for a number that is not finite.
 double number_in(const json& object, const char* name) {
   const auto found = object.find(name);
+  if (found != object.end() && found->is_null()) return std::numeric_limits<double>::quiet_NaN();
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
@@ -48,16 +51,25 @@ std::int64_t count_in(const json& object, const char* name) {
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-void read_last_line(const fs::path& path, RunStory& story) {
+/// Reads the last records of a step and of an evaluation from the end of metrics.jsonl.
+void read_last_lines(const fs::path& path, RunStory& story) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return;
   const File file = File::open_read(path);
-  const std::uint64_t bytes = std::min<std::uint64_t>(file.size(), kMostLineBytes);
+  const std::uint64_t bytes = std::min<std::uint64_t>(file.size(), kLookedAtBytes);
   std::string text(bytes, '\0');
   file.read_at(file.size() - bytes, std::as_writable_bytes(std::span(text)));
-  for (const std::string& line : split(text, '\n')) {
-    const json record = parse_json_or_discard(line);
-    if (!record.is_object() || !record.contains("loss")) continue;
+  const std::vector<std::string> lines = split(text, '\n');
+  bool has_step = false;
+  for (auto line = lines.rbegin(); line != lines.rend() && !(has_step && story.eval_loss); ++line) {
+    // Most lines of the end are of steps before the last one, and need not be parsed.
+    const bool is_evaluation = line->find("\"eval_loss\"") != std::string::npos;
+    if (has_step && !is_evaluation) continue;
+    const json record = parse_json_or_discard(*line);
+    if (!record.is_object()) continue;
+    if (is_evaluation && !story.eval_loss) story.eval_loss = number_in(record, "eval_loss");
+    if (has_step || !record.contains("loss")) continue;
+    has_step = true;
     story.step = count_in(record, "step");
     story.loss = number_in(record, "loss");
     story.line_time = number_in(record, "time");
@@ -131,17 +143,29 @@ void remove_run_end(const fs::path& output_dir) noexcept {
   fs::remove(output_dir / kEndName, error);
 }
 
-std::optional<RunStory> read_run_story(const fs::path& output_dir) {
+RunState state_of(const RunStory& story, bool lives) {
+  if (!story.end) return lives ? RunState::kRunning : RunState::kKilled;
+  if (story.end->code == ExitCode::kSuccess) return RunState::kFinished;
+  return story.end->code == ExitCode::kPreempted ? RunState::kStopped : RunState::kFailed;
+}
+
+std::optional<RunStory> read_short_run_story(const fs::path& output_dir) {
   const json config = read_json(output_dir / "config.resolved.json");
   if (!config.is_object() || !config.contains("training")) return std::nullopt;
   RunStory story;
   story.max_steps = count_in(config.at("training"), "max_steps");
-  read_last_line(output_dir / "metrics.jsonl", story);
+  read_last_lines(output_dir / "metrics.jsonl", story);
   story.end = read_run_end(output_dir);
+  return story;
+}
+
+std::optional<RunStory> read_run_story(const fs::path& output_dir) {
+  std::optional<RunStory> story = read_short_run_story(output_dir);
+  if (!story) return std::nullopt;
   const ckpt::RunCheckpoints checkpoints(output_dir / "checkpoints");
   if (const auto newest = ckpt::newest_whole(checkpoints).step) {
-    story.checkpoint = *newest;
-    story.checkpoint_path = checkpoints.path_of(*newest);
+    story->checkpoint = *newest;
+    story->checkpoint_path = checkpoints.path_of(*newest);
   }
   return story;
 }
@@ -164,11 +188,13 @@ nlohmann::ordered_json document_of(const RunStory& story) {
   nlohmann::ordered_json document = {{"max_steps", story.max_steps},
                                      {"step", story.step},
                                      {"loss", story.loss},
+                                     {"eval_loss", nullptr},
                                      {"time", story.line_time},
                                      {"step_time_s", story.step_time_s},
                                      {"checkpoint", as_utf8(story.checkpoint_path.string())},
                                      {"checkpoint_step", story.checkpoint},
                                      {"end", nullptr}};
+  if (story.eval_loss) document["eval_loss"] = *story.eval_loss;
   if (story.end) {
     document["end"] = {{"time", story.end->time},
                        {"exit_code", to_int(story.end->code)},

@@ -27,10 +27,12 @@ void remove_run_end(const std::filesystem::path& output_dir) noexcept;
 
 /// What the files of a training say of it.
 struct RunStory {
-  std::optional<RunEnd> end;    ///< Absent while it runs, and if its launcher was killed.
-  std::int64_t max_steps = 0;   ///< 0 if not known.
-  std::int64_t step = 0;        ///< The step of the last line of metrics.jsonl; 0 if there is none.
-  double loss = 0;              ///< Its loss.
+  std::optional<RunEnd> end;   ///< Absent while it runs, and if its launcher was killed.
+  std::int64_t max_steps = 0;  ///< 0 if not known.
+  std::int64_t step = 0;       ///< The step of the last line of metrics.jsonl; 0 if there is none.
+  double loss = 0;             ///< Its loss; NaN if it was not finite.
+  /// The held-out loss of the last evaluation, as far as the end of metrics.jsonl has it.
+  std::optional<double> eval_loss;
   double line_time = 0;         ///< When it was written, in seconds since 1970.
   double step_time_s = 0;       ///< Seconds of a step, as it says.
   std::int64_t checkpoint = 0;  ///< The step of the newest whole checkpoint; 0 if there is none.
@@ -39,6 +41,19 @@ struct RunStory {
 
 /// Reads `output_dir`. Nothing if it is not that of a training.
 [[nodiscard]] std::optional<RunStory> read_run_story(const std::filesystem::path& output_dir);
+/// The same without the newest checkpoint, for which every checkpoint may have to be looked at.
+[[nodiscard]] std::optional<RunStory> read_short_run_story(const std::filesystem::path& output_dir);
+
+/// What has become of a run.
+enum class RunState {
+  kRunning,
+  kFinished,
+  kStopped,  ///< It was asked to end, and has saved.
+  kFailed,   ///< It ended with another exit code.
+  kKilled,   ///< Its launcher ended without a word.
+};
+/// `lives`: processes of the run are there.
+[[nodiscard]] RunState state_of(const RunStory& story, bool lives);
 
 /// The story in lines. `lives`: processes of the run are there; `now` is in seconds since 1970.
 [[nodiscard]] std::vector<std::string> lines_of(const RunStory& story, bool lives, double now);
