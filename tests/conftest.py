@@ -81,12 +81,14 @@ def accel(accel_path, tmp_path):
 
 @pytest.fixture
 def on_terminal(accel_path, tmp_path):
-    """on_terminal(COLUMNS, ARGS...) returns what accel prints to a terminal of that width."""
+    """on_terminal(COLUMNS, ARGS...) returns what accel prints to a terminal of that width, without colours unless `env`
+    has "NO_COLOR": ""."""
 
-    def run(columns, *arguments):
+    def run(columns, *arguments, env=None):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([accel_path, *arguments], stdout=theirs, stderr=theirs, cwd=tmp_path)
+        process = subprocess.Popen([accel_path, *map(str, arguments)], stdout=theirs, stderr=theirs, cwd=tmp_path,
+                                   stdin=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "1", "TERM": "xterm", **(env or {})})
         os.close(theirs)
         text = b""
         while True:

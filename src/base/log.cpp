@@ -4,6 +4,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/terminal.hpp"
 #include "base/visible.hpp"
 
 namespace accel::log {
@@ -51,8 +53,7 @@ spdlog::color_mode color_mode_of(Color color) {
     case Color::kAuto:
       break;
   }
-  const char* no_color = std::getenv("NO_COLOR");
-  return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+  return allows_colors() ? spdlog::color_mode::automatic : spdlog::color_mode::never;
 }
 
 std::shared_ptr<spdlog::logger> make_logger(std::string_view prefix, Level level, Color color) {
@@ -86,14 +87,23 @@ Redirect::Redirect(Write write) : previous_(logger()->sinks()) {
 
 Redirect::~Redirect() { logger()->sinks() = std::move(previous_); }
 
+namespace {
+
+void write(spdlog::level::level_enum level, const std::string& text) {
+  const std::size_t prefix = logger()->name().empty() ? 0 : logger()->name().size() + 2;
+  logger()->log(level, wrapped_on(STDERR_FILENO, text, prefix, prefix));
+}
+
+}  // namespace
+
 // Only warnings and errors have a label.
-void debug(std::string_view message) { logger()->log(spdlog::level::debug, visible(message)); }
-void info(std::string_view message) { logger()->log(spdlog::level::info, visible(message)); }
+void debug(std::string_view message) { write(spdlog::level::debug, visible(message)); }
+void info(std::string_view message) { write(spdlog::level::info, visible(message)); }
 void warn(std::string_view message) {
-  logger()->log(spdlog::level::warn, fmt::format("warning: {}", visible(message)));
+  write(spdlog::level::warn, fmt::format("warning: {}", visible(message)));
 }
 void error(std::string_view message) {
-  logger()->log(spdlog::level::err, fmt::format("error: {}", visible_lines(message)));
+  write(spdlog::level::err, fmt::format("error: {}", visible_lines(message)));
 }
 
 }  // namespace accel::log

@@ -16,7 +16,7 @@ enum class Color { kAuto, kAlways, kNever };
 
 /// Sets up the one logger, which writes to stderr; stdout is for results alone. `prefix` stands before every
 /// line ("accel", or "rank 1" in a worker). Call once at the start of main; before that the prefix is "accel"
-/// and the level kNormal. Under kAuto, `NO_COLOR` in the environment means kNever.
+/// and the level kNormal. Under kAuto, the answer no of allows_colors() means kNever.
 void init(std::string_view prefix, Level level, Color color);
 
 /// Sends the log's lines, with their newlines, to `write` instead of to stderr, as long as the object lives.
@@ -35,8 +35,8 @@ class Redirect {
   std::vector<std::shared_ptr<spdlog::sinks::sink>> previous_;
 };
 
-/// Each logs one line, after visible() of base/visible.hpp. An error may have several lines; whoever joins
-/// them makes the text that comes from files visible first.
+/// Each logs one line, after visible() of base/visible.hpp, wrapped at the width of a terminal. An error may
+/// have several lines; whoever joins them makes the text that comes from files visible first.
 void debug(std::string_view message);  ///< The line appears only with --verbose.
 void info(std::string_view message);   ///< The line does not appear with --quiet.
 void warn(std::string_view message);

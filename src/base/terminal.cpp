@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -34,5 +35,48 @@ std::size_t redrawn_width(int fd) {
 }
 
 std::string erased_rows(std::size_t rows) { return rows == 0 ? "" : fmt::format("\x1b[{}F\x1b[J", rows); }
+
+bool allows_colors() { return variable("NO_COLOR").empty() && variable("TERM") != "dumb"; }
+
+std::size_t characters_of(std::string_view text) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; };
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins));
+}
+
+std::string wrapped_at(std::size_t width, std::string_view text, std::size_t indent, std::size_t column) {
+  std::string result;
+  bool begins = true;  // No word of the line is there yet.
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\n') {
+      ++at;
+      result += '\n';
+      column = 0;
+      begins = true;
+      indent = std::min(text.find_first_not_of(' ', at), text.size()) - at + 2;
+      continue;
+    }
+    const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size());
+    const std::size_t end = std::min(text.find_first_of(" \n", word), text.size());
+    const std::size_t characters = characters_of(text.substr(word, end - word));
+    if (!begins && end > word && column + (word - at) + characters > width) {
+      result += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else {
+      result += text.substr(at, word - at);
+      column += word - at;
+    }
+    result += text.substr(word, end - word);
+    column += characters;
+    begins = false;
+    at = end;
+  }
+  return result;
+}
+
+std::string wrapped_on(int fd, std::string_view text, std::size_t indent, std::size_t column) {
+  constexpr std::size_t kNarrow = 30;
+  const auto width = ::isatty(fd) == 1 ? terminal_width(fd) : std::nullopt;
+  return width && *width >= kNarrow ? wrapped_at(*width, text, indent, column) : std::string(text);
+}
 
 }  // namespace accel

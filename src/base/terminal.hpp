@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace accel {
 
@@ -22,5 +23,22 @@ namespace accel {
 /// The control sequence that moves the cursor up by `rows` lines, to their first column, and removes all that
 /// stands from there on; empty for 0.
 [[nodiscard]] std::string erased_rows(std::size_t rows);
+
+/// Whether the environment allows colours on a terminal: `NO_COLOR` is empty or not set, and TERM is not
+/// `dumb`.
+[[nodiscard]] bool allows_colors();
+
+/// The number of characters of a text in UTF-8.
+[[nodiscard]] std::size_t characters_of(std::string_view text);
+
+/// `text` with line breaks at blanks, so that none of its lines has more than `width` characters, where words
+/// are short enough. What follows a break in the first line is indented by `indent` blanks, and in a later
+/// line by two more than the line itself. `column` characters stand already before the first line.
+[[nodiscard]] std::string wrapped_at(std::size_t width, std::string_view text, std::size_t indent,
+                                     std::size_t column = 0);
+
+/// The same at the width of a terminal; `text` itself if the descriptor is not one, or a very narrow one.
+[[nodiscard]] std::string wrapped_on(int fd, std::string_view text, std::size_t indent,
+                                     std::size_t column = 0);
 
 }  // namespace accel

@@ -56,6 +56,12 @@ void add_commands(CommandLine& line) {
   add_completion(line);
 }
 
+/// Whether verdicts on stdout have colours, which log::init() decides for stderr in the same way.
+bool has_colors(log::Color color, const std::ostream& out) {
+  if (color != log::Color::kAuto) return color == log::Color::kAlways;
+  return &out == &std::cout && ::isatty(STDOUT_FILENO) == 1 && allows_colors();
+}
+
 ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {
   if (!line.parse(arguments, out)) return ExitCode::kSuccess;
   const Globals& globals = line.globals();
@@ -63,6 +69,7 @@ ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostre
                            : globals.verbose ? log::Level::kVerbose
                                              : log::Level::kNormal;
   log::init("accel", level, globals.color);
+  if (has_colors(globals.color, out)) globals.out->use_colors();
   // The launcher handles signals itself.
   std::optional<InterruptGuard> guard;
   if (!line.is_chosen("launch") && !line.is_chosen("evaluate")) guard.emplace();
@@ -82,7 +89,10 @@ void print_error(const Error& error, bool json, std::ostream& err) {
     // The report of a failed run has several lines. Any other message is printed as one line, whatever names
     // it contains.
     log::error(error.kind() == ErrorKind::kWorker ? error.message() : visible(error.message()));
-    if (!error.advice().empty()) err << "hint: " << visible(error.advice()) << '\n';
+    if (!error.advice().empty()) {
+      const std::string hint = "hint: " + visible(error.advice());
+      err << (&err == &std::cerr ? wrapped_on(STDERR_FILENO, hint, 6) : hint) << '\n';
+    }
   }
   err.flush();
 }

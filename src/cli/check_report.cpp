@@ -33,15 +33,15 @@ std::string counted(std::integral auto count, const char* one, const char* sever
 }
 
 /// "gpt.yaml is valid, with 1 warning and 2 settings without effect".
-std::string verdict_of(const CheckReport& report) {
+void print_verdict(const CheckReport& report, Results& out) {
   std::vector<std::string> parts;
   if (!report.warnings.empty()) parts.push_back(counted(report.warnings.size(), "warning", "warnings"));
   if (!report.without_effect.empty()) {
     parts.push_back(
         counted(report.without_effect.size(), "setting without effect", "settings without effect"));
   }
-  return fmt::format("{} is valid{}{}", report.subject, parts.empty() ? "" : ", with ",
-                     fmt::join(parts, " and "));
+  out.verdict(report.subject + " is ", "valid", parts.empty() ? Tone::kGood : Tone::kWarning,
+              fmt::format("{}{}", parts.empty() ? "" : ", with ", fmt::join(parts, " and ")));
 }
 
 void print_data(const TrainingData& data, Results& out) {
@@ -119,7 +119,7 @@ Json json_of(const config::ResolvedValue& row) {
 }  // namespace
 
 void print_check_text(const CheckReport& report, ShownValues shown, Results& out) {
-  out.line(verdict_of(report));
+  print_verdict(report, out);
   if (report.data) print_data(*report.data, out);
   print_values(report, shown, out);
   print_list("Warnings:", report.warnings, out);

@@ -189,12 +189,12 @@ CommandLine::CommandLine(const std::string& version)
 CommandLine::~CommandLine() = default;
 
 void CommandLine::add_global_flags() {
-  app_->add_flag("--quiet", globals_.quiet, "Print only warnings and errors");
+  app_->add_flag("--quiet", globals_.quiet, "Print only warnings and errors, also of ranks");
   app_->add_flag("--verbose", globals_.verbose, "Print more messages about what is done");
   app_->add_flag("--json", globals_.json, "Print results as JSON on stdout, errors as JSON on stderr");
   const std::map<std::string, log::Color> colors = {
       {"auto", log::Color::kAuto}, {"always", log::Color::kAlways}, {"never", log::Color::kNever}};
-  CLI::Option* color = app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")
+  CLI::Option* color = app_->add_option("--color", globals_.color, "Colour of verdicts, warnings and errors: auto, always or never")
                            ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
                            ->type_name("WHEN");
   offered_[color] = {"auto", "always", "never"};

@@ -89,16 +89,17 @@ std::string left_out_line(const std::vector<std::string>& names, char side) {
                      names.size() == 1 ? "" : fmt::format(", nor are {} more", names.size() - 1));
 }
 
-std::string summary_of(const DiffResult& result, const ckpt::Tolerance& tolerance) {
+void print_summary(const DiffResult& result, const ckpt::Tolerance& tolerance, Results& out) {
   const std::string what =
       fmt::format("{} tensors, {}", result.compared_tensors, format_bytes(result.compared_bytes));
   const std::string how = tolerance.bitwise()
                               ? std::string("bit for bit")
                               : fmt::format("with rtol {:g} and atol {:g}", tolerance.rtol, tolerance.atol);
-  if (result.same()) return fmt::format("same: {}, {}", what, how);
-  return fmt::format("different: {} only in A, {} only in B, {} of {} in both differ, {} objects ({}, {})",
-                     result.only_a.size(), result.only_b.size(), result.tensors.size(), result.paired_tensors,
-                     result.objects.size(), what, how);
+  if (result.same()) return out.verdict("", "same", Tone::kGood, fmt::format(": {}, {}", what, how));
+  out.verdict("", "different", Tone::kBad,
+              fmt::format(": {} only in A, {} only in B, {} of {} in both differ, {} objects ({}, {})",
+                          result.only_a.size(), result.only_b.size(), result.tensors.size(),
+                          result.paired_tensors, result.objects.size(), what, how));
 }
 
 void print_text(const DiffResult& result, const DiffOptions& options, Results& out) {
@@ -111,7 +112,7 @@ void print_text(const DiffResult& result, const DiffOptions& options, Results& o
   }
   if (!result.left_out_a.empty()) out.line(left_out_line(result.left_out_a, 'A'));
   if (!result.left_out_b.empty()) out.line(left_out_line(result.left_out_b, 'B'));
-  out.line(summary_of(result, options.diff.tolerance));
+  print_summary(result, options.diff.tolerance, out);
 }
 
 // NaN and infinity as strings, because JSON has no numbers for them.

@@ -93,6 +93,7 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   launch.program = globals.program;
   launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;
+  launch.hides_output = globals.quiet;
   if (!runs_program && !globals.json && !globals.quiet && !options.without_progress) {
     launch.status = [output_dir = launch.loaded.config.training->output_dir] {
       return status_of(output_dir);

@@ -76,7 +76,7 @@ std::string reshard_of(const config::FsdpConfig& fsdp) {
 }
 
 // Consecutive units that are equal share one line.
-Lines units_of(const Footprint& footprint) {
+void print_units(const Footprint& footprint, Results& out) {
   Rows rows = {{"UNITS", "CLASS", "MODULE", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"}};
   const std::vector<UnitFootprint>& units = footprint.units;
   for (std::size_t i = 0; i < units.size();) {
@@ -89,7 +89,23 @@ Lines units_of(const Footprint& footprint) {
                     std::to_string(units[i].trainable), format_bytes(units[i].unsharded_bytes)});
     i = end;
   }
-  return table_of(rows, {"UNITS", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"});
+  out.table(std::move(rows), {"UNITS", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"});
+}
+
+/// A table of numbers alone, which cannot be cut. If it is wider than the terminal, its columns become lines.
+void print_numbers(Rows rows, Results& out) {
+  const Lines titles = rows.front();
+  const Lines lines = table_of(rows, titles);
+  const std::size_t width = out.width().value_or(std::string::npos);
+  if (std::ranges::all_of(lines, [&](const std::string& line) { return line.size() <= width; }))
+    return out.lines(lines);
+  Rows turned;
+  for (std::size_t column = 0; column < titles.size(); ++column) {
+    turned.emplace_back();
+    for (Lines& row : rows) turned.back().push_back(row[column]);
+  }
+  const Lines numbers(turned.front().begin() + 1, turned.front().end());
+  out.table(std::move(turned), numbers);
 }
 
 struct MemoryColumn {
@@ -122,7 +138,7 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"ON GPU", &Memory::total_bytes},
 };
 
-Lines memory_of(const std::vector<Footprint>& footprints) {
+void print_memory(const std::vector<Footprint>& footprints, Results& out) {
   const bool has_host = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.memory.host_bytes > 0; });
   std::vector<MemoryColumn> columns;
@@ -139,10 +155,10 @@ Lines memory_of(const std::vector<Footprint>& footprints) {
     for (const MemoryColumn& column : columns)
       rows.back().push_back(format_bytes(footprint.memory.*column.bytes));
   }
-  return table_of(rows, rows.front());
+  print_numbers(std::move(rows), out);
 }
 
-Lines traffic_of(const std::vector<Footprint>& footprints) {
+void print_traffic(const std::vector<Footprint>& footprints, Results& out) {
   // Gradients are averaged over replicas. Those of ignored parameters are averaged over all ranks.
   const bool averages = std::any_of(footprints.begin(), footprints.end(), [](const Footprint& f) {
     return f.mesh.replicas() > 1 || f.average_bytes > 0;
@@ -155,7 +171,7 @@ Lines traffic_of(const std::vector<Footprint>& footprints) {
                     format_bytes(footprint.checkpoint_rank_bytes)});
     if (averages) rows.back().insert(rows.back().begin() + 3, format_bytes(footprint.average_bytes));
   }
-  return table_of(rows, rows.front());
+  print_numbers(std::move(rows), out);
 }
 
 // Each unit's parameters. A parameter with several names goes by the first.
@@ -240,11 +256,11 @@ void print_plan_text(const PlanReport& report, Results& out) {
                          format_bytes(sums.ignored_bytes)));
   }
   out.line();
-  out.lines(units_of(first));
+  print_units(first, out);
   out.lines({"", "Memory per rank, without activations and libtorch itself:", ""});
-  out.lines(memory_of(report.footprints));
+  print_memory(report.footprints, out);
   out.lines({"", "Bytes that a rank sends per step, and bytes that a save writes:", ""});
-  out.lines(traffic_of(report.footprints));
+  print_traffic(report.footprints, out);
 }
 
 void print_plan_json(const PlanReport& report, Results& out) {

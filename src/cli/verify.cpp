@@ -39,7 +39,8 @@ void print_text(const VerifyReport& report, Results& out) {
         fmt::format("{}, {}", plural(checkpoint.files, "file"), format_bytes(checkpoint.bytes));
     if (checkpoint.kind != ckpt::kManifestKind)
       contents.insert(0, plural(checkpoint.tensors, "tensor") + ", ");
-    out.line(fmt::format("{} ({}, {}): {}", checkpoint.path.string(), checkpoint.kind, contents, verdict));
+    out.verdict(fmt::format("{} ({}, {}): ", checkpoint.path.string(), checkpoint.kind, contents), verdict,
+                checkpoint.findings.empty() ? Tone::kGood : Tone::kBad);
     for (const Finding& finding : checkpoint.findings) out.line("  " + ckpt::to_string(finding));
     for (const std::string& note : checkpoint.notes) out.line("  note: " + note);
   }

@@ -148,3 +148,21 @@ def test_a_narrow_terminal_has_no_remains(accel_path, tmp_path, training):
     code, screen = run.finish()
     assert code == 0 and "\x1b[" in run.text
     assert not any("[#" in line or "...." in line for line in screen), screen
+
+
+def test_a_quiet_training_says_only_what_is_wrong(accel, accel_path, tmp_path, training):
+    config = training()
+    said = accel("--quiet", "launch", config)
+    assert (said.stdout, said.stderr) == ("", "")
+    assert "step 20/20  loss " in (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").read_text()
+    failed = accel("launch", "--quiet", config, "--set", "training.optimizer.lr=1e30", "--set",
+                   f"training.output_dir={tmp_path / 'other'}", code=6)
+    assert failed.stdout == "" and failed.stderr.startswith("accel: error: rank ") and "the loss is" in failed.stderr
+
+
+def test_a_quiet_program_says_only_what_is_wrong(accel, tmp_path):
+    program = "echo result; echo wrong >&2"
+    said = accel("launch", "--quiet", "--cpu", "--num-processes", 2, "--main_process_port", 0, "--log-dir", "logs", "--", "bash",
+                 "-c", program)
+    assert said.stdout == "" and sorted(said.stderr.splitlines()) == ["[rank1] wrong", "wrong"]
+    assert (tmp_path / "logs/attempt_0/rank_0/stdout.log").read_text() == "result\n"

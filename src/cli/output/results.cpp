@@ -1,5 +1,7 @@
 #include "cli/output/results.hpp"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -64,6 +66,14 @@ void Results::line(std::string_view text) { write(visible(text) + '\n'); }
 
 void Results::lines(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) line(text);
+}
+
+void Results::verdict(std::string_view before, std::string_view verdict, Tone tone, std::string_view after) {
+  const char* color = tone == Tone::kGood      ? "\x1b[1;32m"
+                      : tone == Tone::kWarning ? "\x1b[1;33m"
+                                               : "\x1b[1;31m";
+  write(fmt::format("{}{}{}{}{}\n", visible(before), has_colors_ ? color : "", visible(verdict),
+                    has_colors_ ? "\x1b[m" : "", visible(after)));
 }
 
 void Results::table(std::vector<std::vector<std::string>> rows, const std::vector<std::string>& numbers) {

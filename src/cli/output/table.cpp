@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/interrupt.hpp"
+#include "base/terminal.hpp"
 #include "base/visible.hpp"
 
 namespace accel::cli {
@@ -31,11 +32,6 @@ void narrow(std::vector<std::size_t>& widths, const std::vector<bool>& is_number
 }
 
 }  // namespace
-
-std::size_t characters_of(std::string_view text) {
-  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; };
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins));
-}
 
 std::string cut_in_the_middle(const std::string& text, std::size_t most) {
   constexpr std::string_view kDots = "...";

@@ -18,9 +18,6 @@ namespace accel::cli {
                                                 const std::vector<std::string>& numbers,
                                                 std::optional<std::size_t> width = std::nullopt);
 
-/// The number of characters of a text in UTF-8.
-[[nodiscard]] std::size_t characters_of(std::string_view text);
-
 /// The text with three dots in place of its middle, so that it has `most` characters, at least 5; the text
 /// itself if it has no more.
 [[nodiscard]] std::string cut_in_the_middle(const std::string& text, std::size_t most);

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/text.hpp"
-#include "cli/output/table.hpp"
+#include "base/terminal.hpp"
 
 namespace accel::cli {
 namespace {
@@ -22,23 +21,6 @@ std::size_t indent_of(const std::string& line, std::size_t width) {
   return kDescription + kLeastDescription <= width ? kDescription : begin + 2;
 }
 
-void add_wrapped(const std::string& line, std::size_t width, std::string& result) {
-  const std::string indent(indent_of(line, width), ' ');
-  std::string rest = line;
-  while (characters_of(rest) > width) {
-    // Help is in ASCII, so a byte is a character.
-    std::size_t blank = rest.rfind(' ', width);
-    if (blank == std::string::npos || blank <= std::max(indent.size(), rest.find_first_not_of(' ')))
-      blank = rest.find(' ', width);
-    if (blank == std::string::npos) break;
-    std::string head = rest.substr(0, blank);
-    head.resize(head.find_last_not_of(' ') + 1);
-    result += head + '\n';
-    rest = indent + std::string(trim(std::string_view(rest).substr(blank)));
-  }
-  result += rest;
-}
-
 }  // namespace
 
 std::string wrapped(const std::string& text, std::optional<std::size_t> width) {
@@ -46,7 +28,8 @@ std::string wrapped(const std::string& text, std::optional<std::size_t> width) {
   std::string result;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    add_wrapped(text.substr(begin, end - begin), *width, result);
+    const std::string line = text.substr(begin, end - begin);
+    result += wrapped_at(*width, line, indent_of(line, *width));
     if (end < text.size()) result += '\n';
     begin = end + 1;
   }

@@ -90,6 +90,8 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     worker.cpus = cpus.at(static_cast<std::size_t>(local_rank));
     worker.reads_stdin = local_rank == 0 && !request.program.empty();
     show_streams(request.loaded.config.launch.tee, local_rank, worker);
+    if (request.hides_output) worker.shows_out = false;
+    worker.shows_only_warnings = request.hides_output && request.program.empty();
     worker.reports_error = request.program.empty();
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {

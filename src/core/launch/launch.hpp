@@ -29,6 +29,7 @@ struct LaunchRequest {
   std::string version;               ///< That of accel, which is the same on all machines.
   bool discards_later = false;       ///< BeginningOptions::discards_later.
   bool keeps_stdout = false;         ///< What ranks print is shown on stderr; stdout is the caller's.
+  bool hides_output = false;         ///< Of what ranks print only errors and warnings are shown.
   /// Makes the source of what is drawn below the output of one attempt, on a terminal; empty for none.
   std::function<StatusSource()> status;
   bool writes_events = false;  ///< stdout gets a JSON object a line for each event of the run.

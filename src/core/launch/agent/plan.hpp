@@ -17,15 +17,16 @@ using Variables = std::map<std::string, std::string>;
 
 struct WorkerPlan {
   int rank = 0;
-  bool shows_out = false;         ///< Its stdout is shown.
-  bool shows_err = true;          ///< Its stderr is.
-  bool has_prefix = false;        ///< Its lines are shown with its rank in front.
-  bool reports_error = false;     ///< It is our worker, whose last error the report of the failure shows.
-  bool reads_stdin = false;       ///< It has the launcher's standard input; the others have /dev/null.
-  Variables variables;            ///< They are added to the launcher's environment, or override it.
-  std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
-  LogRotation log_rotation;       ///< That of both.
-  std::vector<int> cpus;          ///< Those it may run on; empty for those of this process.
+  bool shows_out = false;            ///< Its stdout is shown.
+  bool shows_err = true;             ///< Its stderr is.
+  bool shows_only_warnings = false;  ///< Of its stderr only lines of our worker's log that warn are shown.
+  bool has_prefix = false;           ///< Its lines are shown with its rank in front.
+  bool reports_error = false;        ///< It is our worker, whose last error the report of the failure shows.
+  bool reads_stdin = false;          ///< It has the launcher's standard input; the others have /dev/null.
+  Variables variables;               ///< They are added to the launcher's environment, or override it.
+  std::filesystem::path log_dir;     ///< It gets stdout.log and stderr.log, and must exist; empty for none.
+  LogRotation log_rotation;          ///< That of both.
+  std::vector<int> cpus;             ///< Those it may run on; empty for those of this process.
   std::filesystem::path flight_record;  ///< base/files/flight_record; empty for none.
   std::filesystem::path error_file;     ///< The value of TORCHELASTIC_ERROR_FILE.
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -28,6 +29,18 @@ std::string_view before_error(std::string_view lines, const std::filesystem::pat
   return begins ? std::string_view() : lines.substr(0, end + 1);
 }
 
+/// The lines of our worker's log that are warnings or errors. Lines of the log that inform have no label, and
+/// lines of libraries have labels of their own, so that neither is among them.
+std::string warnings_among(std::string_view lines) {
+  std::string warnings;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, std::min(lines.find('\n'), lines.size() - 1) + 1);
+    if (line.starts_with("warning: ") || line.starts_with("error: ")) warnings += line;
+    lines.remove_prefix(line.size());
+  }
+  return warnings;
+}
+
 }  // namespace
 
 Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs, bool moves_out) {
@@ -46,7 +59,7 @@ Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
   LineCutter::Sink show;
   if (worker.shows_err) {
     show = [&terminal, prefix = prefix_of(worker), error_file = worker.reports_error ? worker.error_file : "",
-            has_ended = false](std::string_view lines) mutable {
+            only_warnings = worker.shows_only_warnings, has_ended = false](std::string_view lines) mutable {
       if (has_ended) return;
       if (!error_file.empty()) {
         const std::string_view shown = before_error(lines, error_file);
@@ -54,7 +67,8 @@ Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
         lines = shown;
         if (lines.empty()) return;
       }
-      prefix.empty() ? terminal.err(lines) : terminal.err(with_prefix(lines, prefix));
+      const std::string text = only_warnings ? warnings_among(lines) : std::string(lines);
+      terminal.err(prefix.empty() ? text : with_prefix(text, prefix));
     };
   }
   return Relay(std::move(source), logs.open(log_of(worker, "stderr.log"), worker.log_rotation),

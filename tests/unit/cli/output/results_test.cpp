@@ -29,6 +29,17 @@ TEST(ResultsTest, ALineStaysOneLine) {
   EXPECT_EQ(out.str(), "name\\nforged\\x1b[31m\na\n\n");
 }
 
+TEST(ResultsTest, AVerdictIsColouredOnlyIfAskedFor) {
+  std::ostringstream out;
+  Results results(out);
+  results.verdict("a\n: ", "ok", Tone::kGood, ", b");
+  EXPECT_EQ(out.str(), "a\\n: ok, b\n");
+  out.str("");
+  results.use_colors();
+  results.verdict("", "o\x1bk", Tone::kBad);
+  EXPECT_EQ(out.str(), "\x1b[1;31mo\\x1bk\x1b[m\n");
+}
+
 TEST(ResultsTest, ATableIsAsWideAsWhatIsShown) {
   EXPECT_EQ(table_of({{"NAME", "N"}, {"a\nb", "1"}, {"c", "22"}}, {"N"}),
             (std::vector<std::string>{"  NAME   N", "  a\\nb   1", "  c     22"}));
