@@ -18,8 +18,10 @@ struct Before {
   const CommandOutline* command = nullptr;
   std::vector<const OptionOutline*> options;  ///< Those of the command, and those of all commands.
   const OptionOutline* open = nullptr;        ///< The option whose value comes next.
-  std::size_t arguments = 0;                  ///< How many arguments of the command are there.
-  std::set<std::string> given;                ///< The first names of options that must not come again.
+  const OptionOutline* closed = nullptr;      ///< The option whose value has just come, and that value.
+  std::string value;
+  std::size_t arguments = 0;    ///< How many arguments of the command are there.
+  std::set<std::string> given;  ///< The first names of options that must not come again.
 
   explicit Before(const Outline& outline) { add_options(outline.globals); }
 
@@ -48,11 +50,27 @@ bool is_redirection(const std::string& word) {
   return std::find(kAll.begin(), kAll.end(), word) != kAll.end();
 }
 
-std::vector<std::string> values_of(const OptionOutline& option, const std::string& prefix) {
+/// The values of an option with `prefix` before each. `typed` is what is there of the value: of a word such
+/// as "KEY=VALUE" only the begin "KEY=" is offered before it is typed, and only the whole word afterwards.
+std::vector<std::string> values_of(const OptionOutline& option, const std::string& prefix,
+                                   const std::string& typed) {
   if (option.takes == Takes::kFile && option.words.empty()) return {":file"};
   if (option.takes == Takes::kDirectory) return {":directory"};
+  const auto equals = typed.find('=');
+  const std::string begin = equals == std::string::npos ? "" : typed.substr(0, equals + 1);
   std::vector<std::string> values;
-  for (const std::string& word : option.words) values.push_back(prefix + word);
+  for (const std::string& word : option.words) {
+    const auto end = word.find('=');
+    const bool goes_on = end != std::string::npos && end + 1 < word.size();
+    if (goes_on == !begin.empty() && word.starts_with(begin)) values.push_back(prefix + word);
+  }
+  return values;
+}
+
+/// The values behind "KEY=" in the words of an option.
+std::vector<std::string> values_behind(const OptionOutline& option, const std::string& begin) {
+  std::vector<std::string> values = values_of(option, "", begin);
+  for (std::string& value : values) value.erase(0, begin.size());
   return values;
 }
 
@@ -73,9 +91,13 @@ std::vector<std::string> candidates(const Outline& outline, std::vector<std::str
       if (is_last) return {":file"};
       ++i;
     } else if (word == "=") {
+      // bash makes three words of KEY=VALUE, too.
+      if (is_last && before.closed != nullptr) return values_behind(*before.closed, before.value + '=');
       if (before.open == nullptr) before.open = &kText;
     } else if (before.open != nullptr) {
-      before.open = nullptr;
+      before.closed = std::exchange(before.open, nullptr);
+      before.value = words[i];
+      continue;
     } else if (word == "--" && before.command != nullptr && takes_program(before.command->name)) {
       return {fmt::format(":program {}", i + 2)};
     } else if (word.starts_with('-')) {
@@ -91,14 +113,16 @@ std::vector<std::string> candidates(const Outline& outline, std::vector<std::str
       if (before.command == nullptr) return {};
       before.add_options(before.command->options);
     }
+    before.closed = nullptr;
   }
 
   const std::string current = with_hyphens(words.back());
-  if (before.open != nullptr) return values_of(*before.open, "");
+  if (before.open != nullptr) return values_of(*before.open, "", words.back());
   std::vector<std::string> lines;
   if (const auto equals = current.find('='); current.starts_with('-') && equals != std::string::npos) {
     const OptionOutline* option = before.find(current.substr(0, equals));
-    if (option != nullptr) lines = values_of(*option, words.back().substr(0, equals + 1));
+    if (option != nullptr)
+      lines = values_of(*option, words.back().substr(0, equals + 1), words.back().substr(equals + 1));
   } else if (current.starts_with('-')) {
     for (const OptionOutline* option : before.options) {
       if (!before.given.insert(option->names.front()).second) continue;  // Every command has its own --help.
@@ -108,7 +132,7 @@ std::vector<std::string> candidates(const Outline& outline, std::vector<std::str
     for (const CommandOutline& command : outline.commands)
       lines.push_back(command.name + '\t' + command.help);
   } else if (before.arguments < before.command->arguments.size()) {
-    lines = values_of(before.command->arguments[before.arguments], "");
+    lines = values_of(before.command->arguments[before.arguments], "", words.back());
   }
   return lines;
 }

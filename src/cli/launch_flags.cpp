@@ -24,15 +24,29 @@ std::string help_of(const config::Key& key) {
   return standard.empty() ? std::string(help) : fmt::format("{} ({})", help, standard);
 }
 
-/// The supported keys of the configuration, each with the "=" that follows it.
+/// The supported values of a key, if they can be listed.
+std::vector<std::string> values_of(const config::Key& key) {
+  if (key.built != config::kEverything) return split(key.built, '|');
+  if (!key.choices.empty()) return split(key.choices, '|');
+  return key.type == config::Type::kBool ? std::vector<std::string>{"true", "false"}
+                                         : std::vector<std::string>();
+}
+
+/// The supported keys of the configuration, each with the "=" that follows it, and with each of its values.
 std::vector<std::string> keys_to_set() {
   std::vector<std::string> keys;
   for (const auto table : {config::run_keys(), config::training_keys()}) {
     for (const config::Key& key : table) {
-      if (key.built != config::kNothing) keys.push_back(std::string(key.path) + "=");
+      if (key.built == config::kNothing) continue;
+      const std::string begin = std::string(key.path) + "=";
+      keys.push_back(begin);
+      for (const std::string& value : values_of(key)) keys.push_back(begin + value);
     }
   }
-  std::sort(keys.begin(), keys.end());
+  // The values of a key keep the order that its row has.
+  std::stable_sort(keys.begin(), keys.end(), [](const std::string& a, const std::string& b) {
+    return a.substr(0, a.find('=')) < b.substr(0, b.find('='));
+  });
   return keys;
 }
 
@@ -71,7 +85,7 @@ void LaunchFlags::add_to(Command& command) {
       continue;
     }
     command.text(flag.names, std::string(key.flag.substr(space + 1)), flag.value, help_of(key));
-    if (!key.choices.empty()) command.offer(flag.names, split(key.built, '|'));
+    if (!key.choices.empty()) command.offer(flag.names, values_of(key));
   }
 }
 

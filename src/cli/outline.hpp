@@ -18,7 +18,9 @@ struct OptionOutline {
   /// The names of an option with their hyphens, such as "--cpu" and "--use-cpu". An argument has none.
   std::vector<std::string> names;
   Takes takes = Takes::kNothing;
-  std::vector<std::string> words;  ///< Values to offer, if there are some. Those that end in "=" go on.
+  /// Values to offer, if there are some. Those that end in "=" go on, and what has such a begin and more is
+  /// offered once the begin is typed.
+  std::vector<std::string> words;
   bool repeats = false;
   std::string help;
 };

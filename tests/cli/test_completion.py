@@ -127,6 +127,17 @@ def test_bash_offers_values(bash):
     assert bash("accel", "launch", "--num-processes", "") == []
 
 
+def test_bash_offers_the_values_of_a_key(bash):
+    modes = ["no", "fp16", "bf16"]
+    for before in (("--set", "mixed_precision"), ("--set", "=", "mixed_precision")):
+        assert bash("accel", "launch", *before, "=") == bash("accel", "launch", *before, "=", "") == modes
+        assert bash("accel", "launch", *before, "=", "b") == ["bf16"]
+    assert bash("accel", "launch", "--set", "mixed_precision=b") == ["mixed_precision=bf16"]
+    assert bash("accel", "plan", "--set=mixed_precision=b") == ["--set=mixed_precision=bf16"]
+    assert bash("accel", "launch", "--set", "training.data.shuffle", "=", "") == ["true", "false"]
+    assert bash("accel", "launch", "--set", "training.optimizer.lr", "=", "") == []
+
+
 def test_bash_offers_paths(bash):
     assert sorted(bash("accel", "inspect", "a")) == ["a folder", "a.yaml"]
     assert sorted(bash("accel", "load", "ckpt", "--into", "a")) == ["a folder", "a.yaml"]
@@ -182,6 +193,8 @@ def test_fish_offers_values_and_paths(fish):
     assert list(fish("accel launch --log-dir f")) == ["folder/"]
     assert list(fish("accel launch --log-dir=f")) == ["--log-dir=folder/"]
     assert list(fish("accel launch --set training.optimizer.l")) == ["training.optimizer.lr="]
+    assert list(fish("accel launch --set mixed_precision=b")) == ["mixed_precision=bf16"]
+    assert sorted(fish("accel launch --set training.data.shuffle=")) == ["training.data.shuffle=false", "training.data.shuffle=true"]
     assert list(fish("accel save a b --type=s")) == ["--type=sharded"]
     assert fish("accel launch --num-processes ") == {}
     assert "a.yaml" in fish("accel check a.yaml -- cat a") and "a.yaml" in fish("accel launch a.yaml -- cat a")
@@ -252,6 +265,7 @@ def test_zsh_completes_commands_options_and_values(zsh):
     zsh.completes("accel completion f", ["ish"])
     zsh.completes("accel launch --mixed-precision b", ["f16"])
     zsh.completes("accel launch --set training.optimizer.l", ["r="])
+    zsh.completes("accel launch --set mixed_precision=b", ["f16"])
 
 
 def test_zsh_completes_paths_and_the_program_behind_launch(zsh):

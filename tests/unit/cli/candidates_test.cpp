@@ -16,7 +16,7 @@ std::vector<std::string> offered(const std::vector<std::string>& words) {
       {{"launch",
         "Run",
         {help,
-         {{"--set"}, Takes::kWord, {"a=", "b="}, true, "Set"},
+         {{"--set"}, Takes::kWord, {"a=", "a=no", "a=yes", "b="}, true, "Set"},
          {{"--run-id"}, Takes::kWord, {}, false, "Name"},
          {{"--log"}, Takes::kDirectory, {}, false, "Log"}},
         {{{}, Takes::kFile, {}, false, ""}}},
@@ -59,11 +59,26 @@ TEST(CandidatesTest, ValuesAreWordsOrPaths) {
 TEST(CandidatesTest, BashSplitsWordsAtEqualSigns) {
   EXPECT_THAT(offered({"launch", "--color", "="}), ElementsAre("always", "never"));
   EXPECT_THAT(offered({"launch", "--color", "=", "n"}), ElementsAre("always", "never"));
-  EXPECT_THAT(offered({"launch", "--set", "a", "=", "x"}), IsEmpty());
+  EXPECT_THAT(offered({"launch", "--set", "b", "=", "x"}), IsEmpty());
   EXPECT_THAT(offered({"launch", "--set", "a", "=", "x", ""}), ElementsAre(":file"));
   EXPECT_THAT(offered({"launch", "--set", "0", ":", "3", "gp"}), ElementsAre(":file"));
   EXPECT_THAT(offered({"launch", "--set", "0", ":", "3"}), IsEmpty());
   EXPECT_THAT(offered({"launch", "gpt.yaml", ">", "o"}), ElementsAre(":file"));
+}
+
+TEST(CandidatesTest, ValuesOfAKeyFollowItsName) {
+  EXPECT_THAT(offered({"launch", "--set", "a"}), ElementsAre("a=", "b="));
+  EXPECT_THAT(offered({"launch", "--set=a"}), ElementsAre("--set=a=", "--set=b="));
+  EXPECT_THAT(offered({"launch", "--set", "a="}), ElementsAre("a=no", "a=yes"));
+  EXPECT_THAT(offered({"launch", "--set", "a=y"}), ElementsAre("a=no", "a=yes"));
+  EXPECT_THAT(offered({"launch", "--set=a=y"}), ElementsAre("--set=a=no", "--set=a=yes"));
+  EXPECT_THAT(offered({"launch", "--set", "b=y"}), IsEmpty());
+  EXPECT_THAT(offered({"launch", "--set", "unknown=y"}), IsEmpty());
+  // As bash splits them.
+  EXPECT_THAT(offered({"launch", "--set", "a", "="}), ElementsAre("no", "yes"));
+  EXPECT_THAT(offered({"launch", "--set", "a", "=", "y"}), ElementsAre("no", "yes"));
+  EXPECT_THAT(offered({"launch", "--set", "=", "a", "=", "y"}), ElementsAre("no", "yes"));
+  EXPECT_THAT(offered({"launch", "c.yaml", "=", "y"}), IsEmpty());
 }
 
 TEST(CandidatesTest, ArgumentsFollowTheirPlaces) {
