@@ -70,9 +70,11 @@ Json document_of(const Starter& starter, const MemoryFootprint& memory, const Co
                 {"trainable_elements", starter.trainable},
                 {"parameter_bytes", starter.bytes},
                 {"has_weights", starter.has_values},
+                {"weights", starter.options.weights ? Json(*starter.options.weights) : Json()},
                 {"layer_classes", starter.layer_classes},
                 {"layer_classes_are_noted", starter.classes_are_noted},
                 {"inputs", std::move(inputs)},
+                {"targets", starter.is_own_loss ? Json() : Json(starter.targets)},
                 {"loss", starter.is_own_loss ? "model" : "cross_entropy"},
                 {"is_sharded", starter.is_sharded()},
                 {"has_adapter", starter.has_adapter},
@@ -91,11 +93,45 @@ void require_visible(const std::string& name) {
       .hint("rename the file");
 }
 
+/// The fields of the data at `path`, if their format has names for them. Data that cannot be read are a
+/// warning: the configuration may be written before they are there.
+std::optional<std::vector<SampleField>> fields_of(const std::string& path) {
+  const DataFormat& format = format_of_data(path);
+  if (!format.has_own_fields) return std::nullopt;
+  try {
+    config::DataSource source;
+    source.format = format.name;
+    source.path = path;
+    return format.open(source)->fields();
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) throw;
+    log::warn(fmt::format("the fields of the data are not known: {}", error.message()));
+    return std::nullopt;
+  }
+}
+
+/// Says which inputs and targets the data lack.
+void warn_of_fields(const Starter& starter) {
+  const auto warn = [&](const std::string& who, const std::string& name) {
+    log::warn(starter.options.fields
+                  ? fmt::format("{} '{}', and the data have no such field: they have {}", who, name,
+                                starter.field_names())
+                  : fmt::format("{} '{}', and text and tokens data have no such field", who, name));
+  };
+  for (const StarterInput& input : starter.inputs) {
+    if (!starter.has(input)) warn("forward takes", input.argument);
+  }
+  if (!starter.is_own_loss && !starter.has_field(starter.targets))
+    warn("the loss compares with", starter.targets);
+}
+
 ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   StarterOptions wanted = options.starter;
   require_visible(wanted.model);
   require_visible(wanted.data.value_or(""));
+  require_visible(wanted.weights.value_or(""));
   require_visible(options.output.value_or(""));
+  if (wanted.data) wanted.fields = fields_of(*wanted.data);
   const int gpus = wanted.use_cpu ? 0 : launch::visible_gpus(environment_variable);
   wanted.sees_gpus = gpus > 0;
   wanted.processes = options.processes > 0 ? options.processes : std::max(gpus, 1);
@@ -103,11 +139,7 @@ ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   wanted.name = std::filesystem::path(options.output.value_or(wanted.model)).stem();
   const OpenedModel model = open_model(wanted.model);
   const Starter starter = starter_of(model, wanted);
-  for (const StarterInput& input : starter.inputs) {
-    if (!starter.has(input))
-      log::warn(
-          fmt::format("forward takes '{}', and text and tokens data have no such field", input.argument));
-  }
+  warn_of_fields(starter);
   const std::string name = options.output.value_or("the configuration");
   const MemoryFootprint memory = memory_of(model.archive, joined(text_of(starter, {})), name);
   const std::vector<std::string> lines = text_of(starter, memory);
@@ -134,6 +166,8 @@ void add_config(CommandLine& line) {
   command.text("-o,--output", "FILE", options->output, "File to write (stdout)");
   command.text("--data", "PATH", options->starter.data,
                "Training data: text; tokens if the name ends in .npy or .bin; tensors if in .safetensors");
+  command.text("--weights", "PATH", options->starter.weights,
+               "Weights to begin with: a directory, safetensors or a checkpoint (those of MODEL)");
   command.integer("--num-processes", "N", options->processes, "Number of ranks (one per visible GPU, else 1)",
                   1, 65536);
   command.flag("--cpu,--use-cpu", options->starter.use_cpu, "Train on the CPU");

@@ -1,5 +1,8 @@
 #include "cli/starter.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -61,19 +64,6 @@ bool is_name_of_labels(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-/// The format of the data that the user names. Text may have any extension.
-const DataFormat* format_of(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension();
-  const auto has_extension = [&](const DataFormat& format) {
-    return std::find(format.extensions.begin(), format.extensions.end(), extension) !=
-           format.extensions.end();
-  };
-  const auto* const found = extension.empty()
-                                ? kDataFormats.end()
-                                : std::find_if(kDataFormats.begin(), kDataFormats.end(), has_extension);
-  return found == kDataFormats.end() ? &kDataFormats.front() : found;
-}
-
 /// Whether the program says that its input `i` is not of integers, so that it takes no tokens.
 bool takes_floats(const OpenedModel& model, std::size_t i) {
   if (!model.signature || i >= model.signature->inputs.size()) return false;
@@ -91,7 +81,7 @@ void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& s
       (argument.has_default ? starter.left_out : names).push_back(argument.name);
   }
   const bool has_ids = std::find(names.begin(), names.end(), "input_ids") != names.end();
-  const bool has_names = starter.options.data && format_of(*starter.options.data)->has_own_fields;
+  const bool has_names = starter.options.data && format_of_data(*starter.options.data).has_own_fields;
   bool is_first = true;
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::string& name = names[i];
@@ -119,6 +109,50 @@ void choose_loss(const ModelNotes& notes, Starter& starter) {
     starter.output = static_cast<std::size_t>(wanted - notes.outputs.begin());
 }
 
+bool is_whole_number(ckpt::DType dtype) {
+  return dtype == ckpt::DType::kInt8 || dtype == ckpt::DType::kInt16 || dtype == ckpt::DType::kInt32 ||
+         dtype == ckpt::DType::kInt64 || dtype == ckpt::DType::kUInt8;
+}
+
+/// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers,
+/// if there are others. Empty if neither is there.
+std::string field_of_labels(const std::vector<SampleField>& fields) {
+  std::string only;
+  std::size_t count = 0;
+  for (const SampleField& field : fields) {
+    if (is_name_of_labels(field.name) || field.name == "y") return field.name;
+    if (!is_whole_number(field.dtype)) continue;
+    only = field.name;
+    ++count;
+  }
+  return count == 1 && fields.size() > 1 ? only : "";
+}
+
+/// Gives the arguments fields that the data have. An argument whose name none of them has gets the field that
+/// is left, if only one argument and one field are left.
+void match_fields(const std::vector<SampleField>& fields, Starter& starter) {
+  const auto has = [&](const std::string& name) {
+    return std::any_of(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+  };
+  std::set<std::string> left;
+  for (const SampleField& field : fields) left.insert(field.name);
+  const std::string labels = has(starter.targets) ? starter.targets : field_of_labels(fields);
+  if (!labels.empty()) starter.targets = labels;
+  std::vector<StarterInput*> without;
+  for (StarterInput& input : starter.inputs) {
+    if (has(input.argument)) {
+      input.field = input.argument;
+    } else if (input.field == "labels" && !labels.empty()) {
+      input.field = labels;
+    }
+    if (left.erase(input.field) == 0) without.push_back(&input);
+  }
+  if (!starter.is_own_loss) left.erase(starter.targets);
+  if (without.size() != 1 || left.size() != 1) return;
+  without.front()->field = *left.begin();
+  without.front()->is_guess = true;
+}
+
 void choose_data(const ModelStructure& model, Starter& starter) {
   const TableSizes sizes = table_sizes(model);
   starter.vocabulary = sizes.tokens;
@@ -131,7 +165,7 @@ void choose_data(const ModelStructure& model, Starter& starter) {
     return format.has_own_fields == needs_more &&
            (format.tokens == 0 || format.tokens == sizes.tokens.value_or(format.tokens));
   };
-  starter.data_format = starter.options.data ? format_of(*starter.options.data)
+  starter.data_format = starter.options.data ? &format_of_data(*starter.options.data)
                                              : std::find_if(kDataFormats.begin(), kDataFormats.end(), fits);
   starter.data_path = starter.options.data.value_or(std::string(starter.data_format->example));
   if (starter.data_format == &kDataFormats.front()) require_text_name(starter.data_path);
@@ -140,9 +174,35 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   for (StarterInput& input : starter.inputs) {
     if (input.field != "labels") input.field = input.argument;
   }
+  if (starter.options.fields) match_fields(*starter.options.fields, starter);
 }
 
 }  // namespace
+
+bool Starter::has_field(const std::string& name) const {
+  if (!options.fields) return true;
+  return std::any_of(options.fields->begin(), options.fields->end(),
+                     [&](const SampleField& field) { return field.name == name; });
+}
+
+std::string Starter::field_names() const {
+  std::vector<std::string> names;
+  for (const SampleField& field : options.fields.value_or(std::vector<SampleField>()))
+    names.push_back(field.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const DataFormat& format_of_data(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension();
+  const auto has_extension = [&](const DataFormat& format) {
+    return std::find(format.extensions.begin(), format.extensions.end(), extension) !=
+           format.extensions.end();
+  };
+  const auto* const found = extension.empty()
+                                ? kDataFormats.end()
+                                : std::find_if(kDataFormats.begin(), kDataFormats.end(), has_extension);
+  return found == kDataFormats.end() ? kDataFormats.front() : *found;
+}
 
 Starter starter_of(const OpenedModel& model, const StarterOptions& options) {
   Starter starter;

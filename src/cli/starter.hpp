@@ -7,6 +7,7 @@
 
 #include "cli/open_model.hpp"
 #include "data/data_formats.hpp"
+#include "data/sample_source.hpp"
 #include "plan/footprint.hpp"
 
 namespace accel::cli {
@@ -16,6 +17,9 @@ struct StarterOptions {
   std::string model;                ///< The path of the model file.
   std::string name;                 ///< The name of the run, below runs/.
   std::optional<std::string> data;  ///< The training data; if absent, the configuration has a placeholder.
+  /// The fields of the training data, if they have names of their own and are there.
+  std::optional<std::vector<SampleField>> fields;
+  std::optional<std::string> weights;  ///< Where the weights come from, if not from the model file.
   int processes = 1;
   bool use_cpu = false;
   bool sees_gpus = false;  ///< This machine has a GPU.
@@ -28,7 +32,8 @@ inline constexpr std::int64_t kMostCopiedElements = 100'000'000;
 /// An argument of the model's forward, and the field of a batch that is passed for it.
 struct StarterInput {
   std::string argument;
-  std::string field;  ///< It is the argument's own name if the data have no such field.
+  std::string field;      ///< It is the argument's own name if the data have no such field.
+  bool is_guess = false;  ///< Neither a name nor a note says that the argument takes the field.
   /// Whether data that are made of tokens have the field.
   [[nodiscard]] bool is_token() const { return field == "input_ids" || field == "labels"; }
 };
@@ -51,6 +56,7 @@ struct Starter {
   bool is_own_loss = false;           ///< forward returns the loss.
   bool loss_is_noted = false;         ///< The notes of the model name an output "loss".
   bool shifts_labels = false;
+  std::string targets = "labels";          ///< The field that a loss other than the model's compares with.
   std::size_t output = 0;                  ///< Which result of forward is meant.
   std::string dtype;                       ///< The dtype of the graph, if the notes name it; else empty.
   bool has_adapter = false;                ///< The notes have the configuration of an adapter of PEFT.
@@ -67,13 +73,20 @@ struct Starter {
   [[nodiscard]] bool is_sharded() const { return elements > kMostCopiedElements || computes_in_16_bits(); }
   /// Whether the data have all that an argument needs.
   [[nodiscard]] bool has(const StarterInput& input) const {
-    return data_format->has_own_fields || input.is_token();
+    return data_format->has_own_fields ? has_field(input.field) : input.is_token();
   }
+  /// Whether data with fields of their own have this one, as far as that is known.
+  [[nodiscard]] bool has_field(const std::string& name) const;
+  /// "a, b" for data with fields a and b.
+  [[nodiscard]] std::string field_names() const;
 };
 
 /// Reads off the model what it says, and guesses the rest. Throws Error as ArchiveModel::structure() and
 /// parse_notes() do.
 [[nodiscard]] Starter starter_of(const OpenedModel& model, const StarterOptions& options);
+
+/// The format of the data that the user names. Text may have any extension.
+[[nodiscard]] const DataFormat& format_of_data(const std::string& path);
 
 /// The configuration as commented YAML, one string a line. `memory` is the memory of a rank, if it is known
 /// already. The values do not depend on it.

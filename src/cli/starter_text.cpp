@@ -70,7 +70,8 @@ class Text {
   }
 
   void head(const std::optional<MemoryFootprint>& memory) {
-    add("# A configuration to begin with, made by `accel config`. It needs your data, and then it runs:");
+    add("# A configuration to begin with, made by `accel config`.{}",
+        options_.data ? "" : " It needs your data, and then it runs.");
     add("# `accel plan` shows its units, memory and traffic, and `accel launch` trains. Paths are relative");
     add("# to the current directory.");
     add("#");
@@ -146,7 +147,9 @@ class Text {
   void model() {
     add("  model:");
     add("    path: {}", scalar(options_.model));
-    if (!starter_.has_values) {
+    if (options_.weights) {
+      add("    weights: {}", scalar(*options_.weights));
+    } else if (!starter_.has_values) {
       add("    # The file has no weights. Name a directory, a file of safetensors or a checkpoint, or draw");
       add("    # random weights with init.");
       add("    # weights: DIRECTORY");
@@ -169,8 +172,13 @@ class Text {
     for (const StarterInput& input : starter_.inputs) {
       if (input.field == "input_ids" && input.argument != input.field)
         add("    # This is a guess: '{}' gets the tokens.", input.argument);
-      if (!starter_.has(input))
+      if (input.is_guess)
+        add("    # This is a guess: '{}' gets the field '{}'.", input.argument, input.field);
+      if (!starter_.has(input) && options_.fields) {
+        add("    # The data have no field '{}': they have {}.", input.field, starter_.field_names());
+      } else if (!starter_.has(input)) {
         add("    # The data have no field '{}'; export the model so that it does not need it.", input.field);
+      }
     }
     if (!starter_.left_out.empty())
       add("    # Arguments with a default are left out: {}.", fmt::join(starter_.left_out, ", "));
@@ -187,7 +195,9 @@ class Text {
             "token.");
       }
       add("    loss: cross_entropy");
-      add("    targets: labels");
+      if (has_own_fields_ && !starter_.has_field(starter_.targets))
+        add("    # The data have no field '{}': they have {}.", starter_.targets, starter_.field_names());
+      add("    targets: {}", scalar(starter_.targets));
       return;
     }
     if (starter_.loss_is_noted) {

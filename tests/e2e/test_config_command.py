@@ -4,6 +4,7 @@ file."""
 import json
 
 import pytest
+import safetensors.torch
 import torch
 import train_runs
 import yaml
@@ -309,3 +310,53 @@ def test_records_are_not_text(accel, tmp_path):
     (tmp_path / "chat.jsonl").write_text('{"messages": []}\n' * 100)
     error = accel("config", tmp_path / "model.pt", "--data", tmp_path / "chat.jsonl", "-o", tmp_path / "c.yaml", code=2).stderr
     assert "a .jsonl file has records" in error
+
+
+def save_table(path, **tensors):
+    safetensors.torch.save_file(tensors, path)
+
+
+PICTURES = torch.zeros(64, 8, 8)
+CLASSES = torch.zeros(64, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("fields, inputs, targets, is_guess", [
+    ({"x": PICTURES, "labels": CLASSES}, ["x"], "labels", False),
+    ({"image": PICTURES, "digit": CLASSES}, ["image"], "digit", True),
+    ({"image": PICTURES, "y": CLASSES, "weight": torch.zeros(64, dtype=torch.int64)}, ["x"], "y", False),
+    ({"x": PICTURES, "other": PICTURES.clone(), "target": CLASSES}, ["x"], "target", False),
+])
+def test_inputs_and_targets_are_fields_of_the_data(accel, tmp_path, fields, inputs, targets, is_guess):
+    torch.export.save(torch.export.export(Pictures(), (torch.zeros(4, 8, 8),), dynamic_shapes=({0: torch.export.Dim.AUTO},)),
+                      tmp_path / "model.pt2")
+    save_table(tmp_path / "train.safetensors", **fields)
+    run = accel("config", "model.pt2", "--data", "train.safetensors", "--cpu", "--num-processes", 2, "-o", "c.yaml")
+    text = (tmp_path / "c.yaml").read_text()
+    model = yaml.safe_load(text)["training"]["model"]
+    assert (model["inputs"], model["targets"]) == (inputs, targets)
+    assert ("This is a guess: 'x' gets the field" in text) == is_guess
+    assert "It needs your data" not in text
+    if set(inputs) <= set(fields):
+        assert run.stderr == ""
+        accel("launch", "c.yaml", "--set", "training.max_steps=1", "--main-process-port", 0)
+    else:
+        assert "forward takes 'x', and the data have no such field: they have image, weight, y" in run.stderr
+        assert "# The data have no field 'x': they have image, weight, y." in text
+
+
+def test_data_that_cannot_be_read_are_said(accel, tmp_path):
+    scripted(tmp_path / "model.pt")
+    (tmp_path / "train.safetensors").write_bytes(b"no table")
+    run = accel("config", "model.pt", "--data", "train.safetensors")
+    assert "the fields of the data are not known: data file 'train.safetensors'" in run.stderr
+    assert "It needs your data" not in run.stdout
+    assert "It needs your data" in accel("config", "model.pt").stdout
+
+
+def test_weights_are_named(accel, tmp_path):
+    structure_alone(tmp_path / "model.pt")
+    text = accel("config", "model.pt", "--weights", "the weights", "--data", train_runs.TEXT, "--cpu").stdout
+    assert yaml.safe_load(text)["training"]["model"]["weights"] == "the weights" and "# weights:" not in text
+    document = json.loads(accel("--json", "config", "model.pt", "--weights", "w").stdout)
+    assert document["weights"] == "w" and document["targets"] == "labels"
+    assert json.loads(accel("--json", "config", "model.pt").stdout)["weights"] is None
