@@ -161,10 +161,10 @@ def option_of(entry: Entry, separator: str) -> str:
 def synopsis(program, command: str, options: list[Entry]) -> str:
     lines = [f".Nm accel {command}"]
     lines += [("." if option.required else ".Op ") + option_of(option, " | ") for option in options]
-    arguments = " ".join(argument.names[0] if argument.value == "TEXT" else argument.value
-                         for argument in entries(program, command, "Positionals"))
-    if arguments:
-        lines.append(f".{'Cm' if arguments.islower() else 'Ar'} {arguments.replace('|', ' | ')}")
+    for argument in entries(program, command, "Positionals"):
+        name = argument.names[0] if argument.value == "TEXT" else argument.value
+        macro = ("" if argument.required else "Op ") + ("Cm" if name.islower() else "Ar")
+        lines.append(f".{macro} {name.replace('|', ' | ')}")
     return "\n".join(lines) + "\n"
 
 

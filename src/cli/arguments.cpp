@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -29,18 +27,8 @@ bool is_executable(const std::string& word) {
   return std::filesystem::is_regular_file(word, error) && ::access(word.c_str(), X_OK) == 0;
 }
 
-/// Whether the file begins as a script or a program. On some file systems every file is executable.
-bool begins_as_program(const std::string& word) {
-  std::array<char, 4> begin{};
-  std::ifstream(word, std::ios::binary).read(begin.data(), begin.size());
-  const std::string_view text(begin.data(), begin.size());
-  return text.starts_with("#!") || text ==
-                                       "\x7f"
-                                       "ELF";
-}
-
 bool is_program(const std::string& word) {
-  return word.ends_with(".py") || (!is_configuration(word) && is_executable(word) && begins_as_program(word));
+  return word.ends_with(".py") || (!is_configuration(word) && is_executable(word));
 }
 
 /// Whether an option of the command, or a global one, takes the word behind it.

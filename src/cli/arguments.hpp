@@ -30,8 +30,8 @@ struct Arguments {
 /// After `launch` and `check` a program begins, whose arguments are not changed, with what comes first of:
 /// - the word behind "--";
 /// - the word behind "-m" or "--module", which is the name of a Python module;
-/// - the first argument that is a file with the suffix .py, or an executable file that begins
-///   with "#!" or as ELF and has not that of a configuration (.yaml, .yml, .json);
+/// - the first argument that is a file with the suffix .py, or an executable file without that of a
+///   configuration (.yaml, .yml, .json);
 /// - the second argument, unless it has the suffix of a configuration, or the first one behind --config-file.
 ///
 /// A file with the suffix .py that is not executable is run by python3, unless "--no-python" stands before

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,12 @@ struct EvaluateOptions {
   std::vector<std::string> data;
   LaunchFlags flags;
 };
+
+/// Whether the command line sets a key.
+bool is_from_flag(const config::LoadedConfig& loaded, std::string_view key) {
+  const config::Setting* setting = loaded.settings.find(key);
+  return setting != nullptr && setting->origin.layer == config::Origin::Layer::kFlag;
+}
 
 /// The newest whole checkpoint of the run in `output_dir`; empty if there is none.
 fs::path newest_of(const fs::path& output_dir) {
@@ -81,7 +88,7 @@ std::vector<config::DataSource> sources_of(const EvaluateOptions& options,
 
 /// Evaluates on `source` in `directory`, which nobody else uses.
 Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, const fs::path& directory,
-              bool begins) {
+              bool begins, bool is_quiet) {
   config::TrainingConfig& training = *loaded.config.training;
   training.only_evaluates = true;
   training.data.eval = source;
@@ -93,13 +100,14 @@ Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, con
   training.checkpoint.resume = "none";
   training.checkpoint.resume_from = resumed;
   loaded.config.launch.log_dir.clear();  // A training may have it.
-  loaded.config.launch.main_process_port =
-      0;  // A training may have the port that the configuration asks for.
+  // A training may have the port that the configuration asks for.
+  if (!is_from_flag(loaded, "main_process_port")) loaded.config.launch.main_process_port = 0;
   loaded.config.launch.max_restarts = 0;
   if (loaded.config.launch.preflight) preflight(loaded, {.begins = begins, .has_model = true});
   launch::LaunchRequest request;
   request.loaded = std::move(loaded);
   request.keeps_stdout = true;
+  request.hides_output = is_quiet;
   request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   const ExitCode code = launch::launch(std::move(request), environment_variable);
   if (code != ExitCode::kSuccess) throw Error(ErrorKind::kWorker, "the evaluation was stopped");
@@ -122,7 +130,7 @@ void print_text(const std::string& weights, const std::vector<Json>& results, Re
                     std::to_string(result.at("samples").get<std::int64_t>()), text(result, "loss", 1, ""),
                     text(result, "perplexity", 1, ""), text(result, "accuracy", 100, "%")});
   }
-  out.lines(table_of(std::move(rows), {"SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"}));
+  out.table(std::move(rows), {"SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"});
 }
 
 ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
@@ -135,6 +143,8 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
         .hint("--num-machines 1 --num-processes N");
   }
   for (const std::string& warning : loaded.warnings) log::warn(warning);
+  if (is_from_flag(loaded, "launch.max_restarts"))
+    log::warn("--max-restarts has no effect: an evaluation that fails is not started again");
   config::TrainingConfig& training = *loaded.config.training;
   const std::vector<config::DataSource> sources = sources_of(options, training);
   fs::path chosen =
@@ -150,7 +160,7 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
   std::vector<Json> results;
   for (const config::DataSource& source : sources) {
     const fs::path directory = scratch.path() / fmt::format("evaluation_{}", results.size());
-    results.push_back(evaluate(loaded, source, directory, begins));
+    results.push_back(evaluate(loaded, source, directory, begins, globals.quiet));
   }
   if (globals.json) {
     globals.out->json({{"type", "evaluation"}, {"weights", weights}, {"results", results}});

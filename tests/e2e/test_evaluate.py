@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import socket
 
 import pytest
 import torch
@@ -104,6 +105,22 @@ def test_errors(accel, tmp_path, run):
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     assert shard.name in accel("evaluate", run, code=6).stderr
+
+
+def test_the_port_is_that_of_the_command_line(accel, run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = accel("evaluate", run, "--main-process-port", port, code=2).stderr
+        assert str(port) in said and "in use" in said
+        document = json.loads(run.read_text())
+        run.write_text(json.dumps({**document, "main_process_port": port}))
+        evaluate(accel, run)  # A training may have the port of the configuration.
+
+
+def test_restarts_are_said_to_have_no_effect(accel, run):
+    said = accel("evaluate", run, "--max-restarts", 2).stderr
+    assert "--max-restarts has no effect" in said
+    assert accel("--quiet", "evaluate", run).stderr == ""
 
 
 class Adapted(torch.nn.Module):

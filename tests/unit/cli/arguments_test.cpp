@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 namespace accel::cli {
 namespace {
 
@@ -63,6 +67,14 @@ TEST(ArgumentsTest, AModuleIsRunByPython) {
 
 TEST(ArgumentsTest, AnExecutableIsRunByItself) {
   EXPECT_THAT(take_apart({"launch", "/bin/sh", "-c", "true"}).program, ElementsAre("/bin/sh", "-c", "true"));
+  const std::string program = ::testing::TempDir() + "accel_program_without_a_first_line";
+  std::ofstream(program) << "exit 0\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_exec);
+  EXPECT_THAT(take_apart({"launch", program, "x"}).program, ElementsAre(program, "x"));
+  const std::string configuration = program + ".yaml";
+  std::filesystem::rename(program, configuration);
+  EXPECT_THAT(take_apart({"launch", configuration}).own, ElementsAre("launch", configuration));
+  std::filesystem::remove(configuration);
   EXPECT_THAT(take_apart({"launch", "--no_python", "train.py"}).program, ElementsAre("train.py"));
   EXPECT_THAT(take_apart({"launch", "--", "train.py"}).program, ElementsAre("python3", "train.py"));
 }

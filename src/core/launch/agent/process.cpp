@@ -159,7 +159,8 @@ Child spawn(const SpawnRequest& request) {
   if (::read(failure.read.get(), &error, sizeof error) == sizeof error) {
     ::waitpid(child.pid, nullptr, 0);
     throw Error(ErrorKind::kUsage,
-                fmt::format("cannot run '{}': {}", request.command[0], std::strerror(error)));
+                fmt::format("cannot run '{}': {}", request.command[0], std::strerror(error)))
+        .hint(error == ENOEXEC ? "a script begins with a line such as #!/bin/sh" : "");
   }
   try {
     child.pidfd = watch_end(child.pid);
