@@ -114,6 +114,10 @@ Arguments take_apart(const std::vector<std::string>& arguments, const Outline& o
     } else if (has_program) {
       if (is_program(*at) || (has_configuration && !is_configuration(*at))) {
         result.program = program_of({at, arguments.end()}, without_python);
+        // A name without a slash would be searched along PATH, but this file is meant.
+        std::string& program = result.program.front();
+        if (program == *at && program.find('/') == std::string::npos && is_executable(program))
+          program.insert(0, "./");
         return result;
       }
       has_configuration = true;

@@ -34,6 +34,8 @@ struct Arguments {
 ///   configuration (.yaml, .yml, .json);
 /// - the second argument, unless it has the suffix of a configuration, or the first one behind --config-file.
 ///
+/// An executable file of the current directory gets "./" before its name, unless it stands behind "--".
+///
 /// A file with the suffix .py that is not executable is run by python3, unless "--no-python" stands before
 /// it. `outline` says which flags take a value.
 [[nodiscard]] Arguments take_apart(const std::vector<std::string>& arguments, const Outline& outline);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/interrupt.hpp"
 #include "base/signal_name.hpp"
 #include "base/text.hpp"
+#include "base/visible.hpp"
 #include "ckpt/store/run_pulse.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
@@ -96,7 +98,7 @@ const char* name_of(launch::RunState state) {
 
 /// Why a run has failed, in one line: the error of the rank that failed first if it wrote one.
 std::string cause_of(const launch::RunEnd& end) {
-  constexpr std::string_view kError = "  error: ";
+  static constexpr std::string_view kError = "  error: ";
   const std::vector<std::string> lines = split(end.report, '\n');
   const auto error = std::find_if(lines.begin(), lines.end(),
                                   [](const std::string& line) { return line.starts_with(kError); });

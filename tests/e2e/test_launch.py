@@ -32,6 +32,22 @@ def test_success(launch):
     assert result.stderr == ""
 
 
+def test_an_executable_file_is_a_program_whatever_it_holds(accel, tmp_path):
+    program = tmp_path / "program"
+    program.write_text("echo ran\n")
+    program.chmod(0o755)
+    said = accel("launch", "--cpu", "program", code=2).stderr
+    assert "cannot run './program': Exec format error" in said and "hint: a script begins with a line such as #!/bin/sh" in said
+    program.write_text("#!/bin/sh\necho ran\n")
+    assert accel("launch", "--cpu", "program").stdout == "ran\n"
+    (tmp_path / "script.py").write_text("#!/bin/sh\necho a script\n")
+    (tmp_path / "script.py").chmod(0o755)
+    assert accel("launch", "--cpu", "script.py").stdout == "a script\n"
+    assert "not found along PATH" in accel("launch", "--cpu", "--", "program", code=2).stderr
+    program.rename(tmp_path / "program.yaml")
+    assert "program.yaml:2:" in accel("launch", "--cpu", "program.yaml", code=2).stderr
+
+
 def test_a_failing_rank_is_reported(launch, tmp_path):
     result = launch("echo working; [ $RANK = 1 ] && { sleep 0.3; echo no luck >&2; exit 3; }; exec sleep 60",
                     "--log_dir", "logs", ranks=3, code=6)

@@ -13,6 +13,7 @@ import time
 import pytest
 
 import train_runs
+from launching import wait_for
 from screen import Screen
 
 COLUMNS = 400  # No line of a run is wider.
@@ -113,6 +114,27 @@ def test_a_run_that_dies_leaves_no_status(accel_path, tmp_path, training):
     code, screen = run.finish()
     assert code == 6 and drawn("\n".join(screen)) == [], screen
     assert any("rank 1 of 2 failed: killed by SIGKILL" in line for line in screen), screen
+
+
+def state_of(pid):
+    return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+
+
+def test_a_stopped_run_leaves_the_terminal_to_the_shell(accel_path, tmp_path, training):
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=100_000))
+    run.read_until(lambda text: len(drawn(text)) > 1)
+    run.process.send_signal(signal.SIGTSTP)
+    wait_for(lambda: state_of(run.process.pid) == "T", 30)
+    os.set_blocking(run.reader, False)
+    while run.read():
+        pass
+    os.set_blocking(run.reader, True)
+    before = len(drawn(run.text))
+    assert drawn("\n".join(Screen(COLUMNS).feed(run.text).shown())) == []
+    run.process.send_signal(signal.SIGCONT)
+    run.read_until(lambda text: len(drawn(text)) > before)
+    run.process.kill()
+    run.finish()
 
 
 def test_a_second_signal_leaves_no_status(accel_path, tmp_path, training):

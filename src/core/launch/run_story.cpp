@@ -13,6 +13,7 @@
 #include "base/files/json_text.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/visible.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 
