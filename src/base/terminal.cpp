@@ -73,10 +73,12 @@ std::string wrapped_at(std::size_t width, std::string_view text, std::size_t ind
   return result;
 }
 
-std::string wrapped_on(int fd, std::string_view text, std::size_t indent, std::size_t column) {
+std::string wrapped_on(int fd, std::string_view text, std::size_t indent, std::size_t column,
+                       std::size_t margin) {
   constexpr std::size_t kNarrow = 30;
   const auto width = ::isatty(fd) == 1 ? terminal_width(fd) : std::nullopt;
-  return width && *width >= kNarrow ? wrapped_at(*width, text, indent, column) : std::string(text);
+  if (!width || *width < kNarrow + margin) return std::string(text);
+  return wrapped_at(*width - margin, text, indent, column);
 }
 
 }  // namespace accel

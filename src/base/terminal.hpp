@@ -38,7 +38,8 @@ namespace accel {
                                      std::size_t column = 0);
 
 /// The same at the width of a terminal; `text` itself if the descriptor is not one, or a very narrow one.
+/// `margin` characters will stand before every line.
 [[nodiscard]] std::string wrapped_on(int fd, std::string_view text, std::size_t indent,
-                                     std::size_t column = 0);
+                                     std::size_t column = 0, std::size_t margin = 0);
 
 }  // namespace accel

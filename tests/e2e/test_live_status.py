@@ -172,6 +172,14 @@ def test_a_narrow_terminal_has_no_remains(accel_path, tmp_path, training):
     assert not any("[#" in line or "...." in line for line in screen), screen
 
 
+def test_lines_of_ranks_do_not_break_inside_a_word(accel_path, tmp_path, training):
+    run = OnTerminal(accel_path, tmp_path, training(), "--tee", "3", columns=60)
+    code, screen = run.finish()
+    logged = [(tmp_path / f"out/logs/attempt_0/rank_{rank}/stderr.log").read_text().split() for rank in (0, 1)]
+    shown = [[word for line in screen if line.startswith(f"[rank{rank}] ") for word in line.split()[1:]] for rank in (0, 1)]
+    assert code == 0 and max(map(len, screen)) <= 60 and "optimizer" in logged[0] and logged == shown
+
+
 def test_a_quiet_training_says_only_what_is_wrong(accel, accel_path, tmp_path, training):
     config = training()
     said = accel("--quiet", "launch", config)

@@ -1,6 +1,7 @@
 #include "core/launch/agent/streams.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "base/terminal.hpp"
 
 namespace accel::launch {
 namespace {
@@ -59,7 +62,8 @@ Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
   LineCutter::Sink show;
   if (worker.shows_err) {
     show = [&terminal, prefix = prefix_of(worker), error_file = worker.reports_error ? worker.error_file : "",
-            only_warnings = worker.shows_only_warnings, has_ended = false](std::string_view lines) mutable {
+            is_ours = worker.reports_error, only_warnings = worker.shows_only_warnings,
+            has_ended = false](std::string_view lines) mutable {
       if (has_ended) return;
       if (!error_file.empty()) {
         const std::string_view shown = before_error(lines, error_file);
@@ -67,7 +71,8 @@ Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
         lines = shown;
         if (lines.empty()) return;
       }
-      const std::string text = only_warnings ? warnings_among(lines) : std::string(lines);
+      std::string text = only_warnings ? warnings_among(lines) : std::string(lines);
+      if (is_ours) text = wrapped_on(STDERR_FILENO, text, 2, 0, prefix.size());
       terminal.err(prefix.empty() ? text : with_prefix(text, prefix));
     };
   }
