@@ -78,13 +78,13 @@ def without_parts(lines):
 
 
 def test_the_status_moves_and_leaves_nothing(accel, accel_path, tmp_path, training):
-    config = training(max_steps=300, log_every=50)
+    config = training(max_steps=1000, log_every=200)
     run = OnTerminal(accel_path, tmp_path, config)
     code, screen = run.finish()
     assert code == 0
     steps = drawn(run.text)
-    # More often than a record is written, which is six times.
-    assert len(set(steps)) > 1 and steps == sorted(steps) and set(steps) <= set(range(301)), steps
+    # More often than a record is written, which is five times.
+    assert len(set(steps)) > 1 and steps == sorted(steps) and set(steps) <= set(range(1001)), steps
     assert "\r\nloss ▁" in run.text or "\r\nloss █" in run.text
     assert not any("#" in line for line in screen), screen
     plain = accel("launch", config, "--set", f"training.output_dir={tmp_path / 'other'}", env={"CI": ""})
@@ -160,13 +160,30 @@ def test_where_nothing_is_drawn(accel_path, tmp_path, training, arguments, env):
     assert code == 0 and "\x1b" not in run.text
 
 
+@pytest.mark.parametrize("job, is_drawn", [("& wait", False), ("", True)], ids=["background", "foreground"])
+def test_a_job_in_the_background_leaves_the_terminal_to_others(accel_path, tmp_path, training, job, is_drawn):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        script = f"set -m; {accel_path} launch {training(max_steps=1000, log_every=200)} {job}"
+        os.execvpe("bash", ["bash", "--norc", "-c", script], {**os.environ, **A_TERMINAL})
+    text = b""
+    while True:
+        try:
+            text += os.read(terminal, 65536)
+        except OSError:  # Both have ended.
+            break
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"step 1000/1000" in text and (drawn(text.decode()) != []) == is_drawn, text
+
+
 def test_a_program_has_no_status(accel_path, tmp_path):
     run = OnTerminal(accel_path, tmp_path, "--cpu", "--main_process_port", "0", "--", "bash", "-c", "echo a; sleep 1; echo b >&2")
     assert run.finish() == (0, ["a", "b"]) and run.text == "a\r\nb\r\n"
 
 
 def test_a_narrow_terminal_has_no_remains(accel_path, tmp_path, training):
-    run = OnTerminal(accel_path, tmp_path, training(max_steps=300, log_every=50), columns=30)
+    run = OnTerminal(accel_path, tmp_path, training(max_steps=1000, log_every=200), columns=30)
     code, screen = run.finish()
     assert code == 0 and "\x1b[" in run.text
     assert not any("[#" in line or "...." in line for line in screen), screen
