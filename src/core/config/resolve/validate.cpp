@@ -101,7 +101,6 @@ void check_schedule(const TrainingConfig& training, const Settings& settings) {
   static constexpr std::string_view kType = "training.lr_scheduler.type";
   static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
   static constexpr std::string_view kDecay = "training.lr_scheduler.decay_steps";
-  static constexpr std::string_view kEnd = "training.lr_scheduler.lr_end";
   const SchedulerConfig& schedule = training.lr_scheduler;
   const std::int64_t total = schedule.total_steps > 0 ? schedule.total_steps : training.max_steps;
   const bool has_floor = std::find(kWithFloor.begin(), kWithFloor.end(), schedule.type) != kWithFloor.end();
