@@ -4,7 +4,7 @@
     python examples/tiny_llama.py DIRECTORY
 
 It stands for a model that you have downloaded, so that the examples of the guide run without a network. The weights are
-random. The tokenizer has 1000 tokens and is made from examples/data/genesis-exodus.txt.
+random. The tokenizer has 1000 tokens, is made from examples/data/genesis-exodus.txt, and has a chat template.
 """
 
 import argparse
@@ -16,6 +16,11 @@ import transformers
 
 TEXT = pathlib.Path(__file__).resolve().parent / "data/genesis-exodus.txt"
 TOKENS = 1000
+# The marks around the answer say which tokens are learned from a chat.
+CHAT_TEMPLATE = """{% for message in messages %}{{ message['role'] + ':\n' }}\
+{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}\
+{% else %}{{ message['content'] + '\n' }}{% endif %}{% endfor %}\
+{% if add_generation_prompt %}{{ 'assistant:\n' }}{% endif %}"""
 
 
 def main() -> None:
@@ -30,7 +35,8 @@ def main() -> None:
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=TOKENS, special_tokens=["<|end|>"], show_progress=False,
                                              initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
     pairs.train([str(TEXT)], trainer)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, eos_token="<|end|>").save_pretrained(directory)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, eos_token="<|end|>",
+                                         chat_template=CHAT_TEMPLATE).save_pretrained(directory)
 
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(

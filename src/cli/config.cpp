@@ -164,8 +164,10 @@ void add_config(CommandLine& line) {
   const auto options = std::make_shared<ConfigOptions>();
   command.positional("MODEL", options->starter.model, "A TorchScript file, or one of torch.export (.pt2)");
   command.text("-o,--output", "FILE", options->output, "File to write (stdout)");
-  command.text("--data", "PATH", options->starter.data,
-               "Training data: text; tokens if the name ends in .npy or .bin; tensors if in .safetensors");
+  command.text(
+      "--data", "PATH", options->starter.data,
+      "Training data: text; tokens if the name ends in .npy or .bin; tensors if in .safetensors; documents "
+      "of accel-export --tokenize");
   command.text("--weights", "PATH", options->starter.weights,
                "Weights to begin with: a directory, safetensors or a checkpoint (those of MODEL)");
   command.integer("--num-processes", "N", options->processes, "Number of ranks (one per visible GPU, else 1)",

@@ -12,6 +12,7 @@
 
 #include "base/checked.hpp"
 #include "ckpt/tensor/dtype.hpp"
+#include "data/sample_source.hpp"
 #include "data/token_file.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"
@@ -157,8 +158,6 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   const TableSizes sizes = table_sizes(model);
   starter.vocabulary = sizes.tokens;
   starter.positions = sizes.positions;
-  constexpr std::int64_t kLength = 128;
-  starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(kLength), 1, kLength);
   const bool needs_more = std::any_of(starter.inputs.begin(), starter.inputs.end(),
                                       [](const StarterInput& input) { return !input.is_token(); });
   const auto fits = [&](const DataFormat& format) {
@@ -167,6 +166,9 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   };
   starter.data_format = starter.options.data ? &format_of_data(*starter.options.data)
                                              : std::find_if(kDataFormats.begin(), kDataFormats.end(), fits);
+  // Documents are left out beyond that length, which is trl's.
+  const std::int64_t length = starter.data_format->has_documents ? 1024 : 128;
+  starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(length), 1, length);
   starter.data_path = starter.options.data.value_or(std::string(starter.data_format->example));
   if (starter.data_format == &kDataFormats.front()) require_text_name(starter.data_path);
   if (sizes.tokens) require_vocabulary(*starter.data_format, *sizes.tokens);
@@ -192,7 +194,19 @@ std::string Starter::field_names() const {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+bool Starter::may_pack() const {
+  const auto takes = [&](std::string_view field) {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const StarterInput& input) { return input.field == field; });
+  };
+  return data_format->has_documents && takes(kPositionsField) && !takes(kAttentionField);
+}
+
 const DataFormat& format_of_data(const std::string& path) {
+  const auto* const known = std::find_if(
+      kDataFormats.begin(), kDataFormats.end(),
+      [&](const DataFormat& format) { return format.recognizes != nullptr && format.recognizes(path); });
+  if (known != kDataFormats.end()) return *known;
   const std::string extension = std::filesystem::path(path).extension();
   const auto has_extension = [&](const DataFormat& format) {
     return std::find(format.extensions.begin(), format.extensions.end(), extension) !=

@@ -71,9 +71,11 @@ struct Starter {
   [[nodiscard]] bool computes_in_16_bits() const { return !dtype.empty() && dtype != "float32"; }
   /// Copies compute in float32 with autocast, and not in the dtype of such a graph.
   [[nodiscard]] bool is_sharded() const { return elements > kMostCopiedElements || computes_in_16_bits(); }
+  /// Whether documents may be packed: positions keep them apart, and a mask of the model's would not.
+  [[nodiscard]] bool may_pack() const;
   /// Whether the data have all that an argument needs.
   [[nodiscard]] bool has(const StarterInput& input) const {
-    return data_format->has_own_fields ? has_field(input.field) : input.is_token();
+    return data_format->has_own_fields ? has_field(input.field) : data_format->makes_field(input.field);
   }
   /// Whether data with fields of their own have this one, as far as that is known.
   [[nodiscard]] bool has_field(const std::string& name) const;

@@ -225,7 +225,14 @@ class Text {
           grouped(*starter_.positions));
     const std::string length =
         !format.sample.empty() ? "" : fmt::format(", sequence_length: {}", starter_.sequence_length);
-    add("    train: {{format: {}, path: {}{}}}", format.name, scalar(starter_.data_path), length);
+    if (format.has_documents && starter_.may_pack()) {
+      add("    # Documents share a sample and do not see each other, because position_ids begin anew.");
+    } else if (format.has_documents) {
+      add("    # Each document is a sample: a model without position_ids would mix those of a pack.");
+    }
+    const std::string packing =
+        !format.has_documents ? "" : fmt::format(", packing: {}", starter_.may_pack() ? "best_fit" : "none");
+    add("    train: {{format: {}, path: {}{}{}}}", format.name, scalar(starter_.data_path), length, packing);
     add("    batch_size: 8             # samples for each rank");
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "data/sample_source.hpp"
 
 namespace accel {
 
@@ -14,6 +15,12 @@ const DataFormat& data_format(std::string_view name) {
   if (found == kDataFormats.end())
     throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", name));
   return *found;
+}
+
+bool DataFormat::makes_field(std::string_view field) const {
+  if (has_own_fields) return false;
+  return field == kTokensField || field == kLabelsField ||
+         (has_documents && (field == kPositionsField || field == kAttentionField));
 }
 
 void require_vocabulary(const DataFormat& format, std::int64_t vocabulary) {

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "core/config/config.hpp"
+#include "data/document_files.hpp"
 
 namespace accel {
 
@@ -22,14 +24,23 @@ struct DataFormat {
   std::string_view sample{};
   std::int64_t tokens = 0;  ///< How many different tokens there are; 0 for any number.
   bool has_dtype = false;   ///< The key `dtype` may say how the files store tokens.
+  /// Samples are made of documents, as the key `packing` says, and have fields for their positions.
+  bool has_documents = false;
   /// The files name the fields and hold the labels. Without it there are tokens, from which both are made.
   bool has_own_fields = false;
   /// Throws Error (kUsage) if no file matches, or one does not have the format.
   std::unique_ptr<SampleSource> (*open)(const config::DataSource& source) = nullptr;
+  /// Whether files of that path or glob say that they have the format, whatever their names are. Null if the
+  /// format has no such mark.
+  bool (*recognizes)(const std::string& path) = nullptr;
+
+  /// Whether samples that are made of the format's tokens have a field of this name.
+  [[nodiscard]] bool makes_field(std::string_view field) const;
 };
 
 [[nodiscard]] std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source);
+[[nodiscard]] std::unique_ptr<SampleSource> open_documents(const config::DataSource& source);
 
 /// The table of formats. The first row is text, which `accel config` takes for files whose extension no row
 /// has.
@@ -52,15 +63,23 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
      .sample = "a row of the file's tensors",
      .has_own_fields = true,
      .open = open_tensor_table},
+    {.name = "documents",
+     .note = "what `accel-export --tokenize` wrote: chats, or prompts and completions, as tokens.",
+     .example = "chat.safetensors",
+     .has_documents = true,
+     .open = open_documents,
+     .recognizes = holds_documents},
 });
 
 /// What keys and messages say of the formats. A test compares it with the table.
-inline constexpr std::string_view kFormatNames = "text|tokens|tensors";
-inline constexpr std::string_view kKnownFormatNames = "text|tokens|tensors|synthetic";
+inline constexpr std::string_view kFormatNames = "text|tokens|tensors|documents";
+inline constexpr std::string_view kKnownFormatNames = "text|tokens|tensors|documents|synthetic";
 inline constexpr std::string_view kFormatHelp =
-    "Format of the files: bytes of text, tokens, or safetensors whose rows are samples";
+    "Format of the files: bytes of text, tokens, safetensors whose rows are samples, or documents of "
+    "accel-export --tokenize";
 inline constexpr std::string_view kTokenFormats = "text and tokens";
 inline constexpr std::string_view kDtypeFormat = "tokens";
+inline constexpr std::string_view kDocumentsFormat = "documents";
 inline constexpr std::string_view kOwnFieldsFormat = "tensors";
 
 /// The row of a format. Another name is an Error of kind kUsage.

@@ -73,6 +73,18 @@ std::uint32_t fingerprint_of(const TensorTable& table) {
   return crc;
 }
 
+std::uint32_t fingerprint_of_samples(const SampleSource& source) {
+  std::vector<std::vector<std::byte>> values;
+  std::vector<std::span<std::byte>> out;
+  for (const SampleField& field : source.fields()) out.emplace_back(values.emplace_back(field.bytes));
+  std::uint32_t crc = 0;
+  for (std::int64_t place = 0; place < kPlaces; ++place) {
+    source.read(place_before(source.size() - 1, place), Labels::kNextTokens, out);
+    for (const std::span<std::byte> field : out) crc = ckpt::crc32(field, crc);
+  }
+  return crc;
+}
+
 std::uint32_t old_fingerprint_of(const TokenStream& stream) {
   const std::int64_t count = std::min(stream.size(), kTokens);
   TokenSum sum(stream);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "data/sample_source.hpp"
 #include "data/tensor_table.hpp"
 #include "data/token_stream.hpp"
 
@@ -13,6 +14,9 @@ namespace accel {
 /// The CRC-32 of 64 samples, evenly spaced from the first to the last, and of the last sample of each file.
 /// The first and the last bytes stand for a sample's tensor that is large.
 [[nodiscard]] std::uint32_t fingerprint_of(const TensorTable& table);
+/// The CRC-32 of all fields of 64 samples, evenly spread from the first to the last, with labels of the next
+/// tokens. For sources whose samples are small.
+[[nodiscard]] std::uint32_t fingerprint_of_samples(const SampleSource& source);
 
 /// The fingerprint that older checkpoints have. Its places do not reach the end of the data.
 [[nodiscard]] std::uint32_t old_fingerprint_of(const TokenStream& stream);

@@ -19,8 +19,11 @@ enum class Labels { kNextTokens, kInputs };
 /// The fields of the samples that are made of tokens.
 inline constexpr const char* kTokensField = "input_ids";
 inline constexpr const char* kLabelsField = "labels";
+/// Those that samples of documents have, too. Packed ones have no attention_mask.
+inline constexpr const char* kPositionsField = "position_ids";
+inline constexpr const char* kAttentionField = "attention_mask";
 /// The field that says which tokens of a sample are padding, in data with fields of their own.
-inline constexpr const char* kMaskField = "attention_mask";
+inline constexpr const char* kMaskField = kAttentionField;
 
 /// What each sample of a source has under one name.
 struct SampleField {
@@ -43,6 +46,8 @@ class SampleSource {
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// How large the data are, for messages: "900 tokens make 28 samples of 32", or "28 samples".
   [[nodiscard]] virtual std::string size_text() const = 0;
+  /// What of the data no sample has, as a sentence for a warning. Empty if nothing is left out.
+  [[nodiscard]] virtual std::string left_out() const { return {}; }
   /// The number of tokens of a sample, or 0 if the configuration does not set it.
   [[nodiscard]] virtual std::int64_t sequence_length() const { return 0; }
   [[nodiscard]] virtual const std::vector<SampleField>& fields() const = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "core/config/mesh.hpp"
 #include "data/data_formats.hpp"
@@ -89,6 +90,8 @@ class DataChecks {
     const BatchPlan plan = blamed_on("training.data.batch_size", loaded_,
                                      [&] { return plan_epoch(*train.samples, training_.data, ranks); });
     check_positions(train);
+    if (const std::string text = train.samples->left_out(); !text.empty())
+      log::warn(fmt::format("{}: {}", train.key("path"), text));
     // In order, the steps may end before the data do.
     const auto taken = static_cast<double>(training_.max_steps) *
                        static_cast<double>(training_.gradient_accumulation_steps) *

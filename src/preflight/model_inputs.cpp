@@ -9,7 +9,6 @@
 #include "base/error.hpp"
 #include "data/data_formats.hpp"
 #include "data/sample_source.hpp"
-#include "structure/model_notes.hpp"
 
 namespace accel {
 namespace {
@@ -22,9 +21,9 @@ void check_meanings(const config::ModelConfig& config, const std::vector<std::st
                 fmt::format("training.model.inputs gives '{}' to the input '{}' of forward, which takes [{}]",
                             config.inputs[i], inputs[i], fmt::join(inputs, ", ")))
         .hint(fmt::format(
-            "{} data have the fields {} and {}; data of format '{}' have those of their file, by these "
-            "names; or export the model without this input",
-            kTokenFormats, kTokensField, kLabelsField, kOwnFieldsFormat));
+            "{} data have the fields {} and {}; those of format '{}' have {}, too, and those of format '{}' "
+            "have the fields of their file, by these names; or export the model without this input",
+            kTokenFormats, kTokensField, kLabelsField, kDocumentsFormat, kPositionsField, kOwnFieldsFormat));
   }
 }
 
@@ -63,6 +62,14 @@ InputDtypes input_dtypes(const config::ModelConfig& config, const ProgramSignatu
     if (const auto dtype = signature.inputs[i].dtype) dtypes.emplace(config.inputs[i], *dtype);
   }
   return dtypes;
+}
+
+void require_packing(const config::DataSource& source, const ModelNotes& notes) {
+  if (source.packing != "best_fit" || notes.keeps_documents_apart.value_or(true)) return;
+  throw Error(
+      ErrorKind::kUsage,
+      "packing is best_fit, but the notes of the model say that documents in one sample see each other")
+      .hint("set packing: none; or export the model again and see why accel-export finds that they do");
 }
 
 }  // namespace accel

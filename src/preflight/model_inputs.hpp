@@ -7,6 +7,7 @@
 #include "core/config/config.hpp"
 #include "data/needed_fields.hpp"
 #include "import/program_signature.hpp"
+#include "structure/model_notes.hpp"
 
 namespace accel {
 
@@ -22,5 +23,8 @@ void require_argument_count(const config::ModelConfig& config,
 /// The dtypes of a program's inputs by the fields that training.model.inputs gives them. A field that two
 /// inputs get has that of the first.
 [[nodiscard]] InputDtypes input_dtypes(const config::ModelConfig& config, const ProgramSignature& signature);
+
+/// Throws Error (kUsage) if documents are packed and the notes say that the model does not keep them apart.
+void require_packing(const config::DataSource& source, const ModelNotes& notes);
 
 }  // namespace accel

@@ -65,6 +65,9 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
       return parse_notes(model.archive.accel_json());
     });
     blamed_on("mixed_precision", loaded, [&] { require_dtype(notes, loaded.config.fsdp.precision); });
+    blamed_on("training.data.train.packing", loaded, [&] { require_packing(training.data.train, notes); });
+    if (training.data.eval)
+      blamed_on("training.data.eval.packing", loaded, [&] { require_packing(*training.data.eval, notes); });
     const ModelPlan plan = plan_model(model.archive, loaded.config);
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);

@@ -41,6 +41,8 @@ ModelNotes parse_notes(const std::string& text) {
                      conversions == document.end() ? std::string() : conversions->dump(),
                      adapter == document.end() ? std::string() : adapter_text(*adapter),
                      document.contains("layer_classes")};
+    if (const auto apart = document.find("keeps_documents_apart"); apart != document.end())
+      notes.keeps_documents_apart = apart->get<bool>();
     constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
     if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
     throw Error(ErrorKind::kUsage,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,9 @@ struct ModelNotes {
   std::string adapter_config;
   bool names_layers =
       false;  ///< The notes have layer_classes, which are an empty list if there are no units.
+  /// Whether documents in one sample, each with position_ids from 0 on, do not see each other, as the
+  /// exporter found. Absent if nobody has looked.
+  std::optional<bool> keeps_documents_apart = {};
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error

@@ -169,7 +169,7 @@ def test_a_program_that_takes_floats_gets_no_tokens(accel, tmp_path):
     assert written["model"]["inputs"] == ["x"] and written["data"]["train"]["format"] == "tensors"
     assert "This is a guess: 'x' gets the tokens" not in text
     said = accel("config", "model.pt2", "--data", "data.txt").stderr
-    assert "forward takes 'x', and text and tokens data have no such field" in said
+    assert "forward takes 'x', and data of format 'text' have no such field" in said
 
 
 def test_a_graph_in_float32_gets_no_advice_of_16_bits(accel, tmp_path):
@@ -221,7 +221,7 @@ def test_a_model_with_a_large_vocabulary_gets_tokens(accel, tmp_path):
 def test_an_argument_that_the_data_lack_is_named(accel, tmp_path):
     torch.jit.script(Masked()).save(str(tmp_path / "model.pt"))
     run = accel("config", "model.pt", "--data", "data.txt")
-    assert "warning: forward takes 'attention_mask', and text and tokens data have no such field" in run.stderr
+    assert "warning: forward takes 'attention_mask', and data of format 'text' have no such field" in run.stderr
     written = yaml.safe_load(run.stdout)
     assert written["training"]["model"]["inputs"] == ["input_ids", "attention_mask"]
     document = json.loads(accel("--json", "config", "model.pt", "--data", "data.txt").stdout)

@@ -93,7 +93,9 @@ struct DataSource {
   std::string path;                  ///< A path or a glob; matches are used in sorted order.
   std::int64_t sequence_length = 0;  ///< The number of tokens per sample; 0 if the format sets it.
   /// The dtype of tokens without a header, "uint16" or "uint32"; if empty, each file's header says it.
-  std::string dtype;
+  std::string dtype = {};
+  /// How documents become samples: "best_fit" packs whole ones, "none" pads each. Empty for other formats.
+  std::string packing = {};
 };
 
 struct DataConfig {

@@ -120,6 +120,20 @@ TEST(StarterTextTest, AnAdapterGetsCheckpointsOfItsOwn) {
               ElementsAre("it's", "lora_"));
 }
 
+TEST(StarterTextTest, DocumentsArePackedForAModelThatKeepsThemApart) {
+  Starter chat = starter();
+  chat.data_format = &data_format("documents");
+  const auto packing = [&] { return settings_of(chat).get<std::string>("training.data.train.packing"); };
+  EXPECT_EQ(packing(), "none");
+  EXPECT_THAT(joined(chat), HasSubstr("a model without position_ids would mix"));
+  chat.inputs.push_back({"position_ids", "position_ids"});
+  EXPECT_EQ(packing(), "best_fit");
+  EXPECT_THAT(joined(chat), Not(HasSubstr("The data have no field")));
+  chat.inputs.push_back({"attention_mask", "attention_mask"});
+  EXPECT_EQ(packing(), "none");
+  EXPECT_THAT(joined(chat), Not(HasSubstr("The data have no field")));
+}
+
 TEST(StarterTextTest, InputsAndLossAreThoseOfTheModel) {
   Starter own = starter();
   own.inputs = {{"labels", "labels"}, {"ids", "input_ids"}, {"mask", "mask"}};

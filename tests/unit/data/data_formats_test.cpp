@@ -52,7 +52,9 @@ TEST(DataFormatsTest, TextsNameTheFormatsOfTheTable) {
   EXPECT_EQ(std::string(kFormatNames) + "|synthetic", kKnownFormatNames);
   EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_dtype; }, ", "), kDtypeFormat);
   EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_own_fields; }, ", "), kOwnFieldsFormat);
-  EXPECT_EQ(names_of([](const DataFormat& format) { return !format.has_own_fields; }, " and "),
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_documents; }, ", "), kDocumentsFormat);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return !format.has_own_fields && !format.has_documents; },
+                     " and "),
             kTokenFormats);
 }
 

@@ -11,7 +11,9 @@ DESCRIPTION = """Exports a model of transformers for accel, and compares the fil
 Without --weights the file holds the structure alone, so that a model of any size can be exported. If the
 configuration of accel has `training.model.weights: MODEL_DIRECTORY`, every rank reads its own part of the original
 safetensors. Parameters keep their names. `accel merge-weights CHECKPOINT OUT --copy-assets MODEL_DIRECTORY` writes a
-directory that from_pretrained loads."""
+directory that from_pretrained loads.
+
+`accel-export --tokenize RECORDS --tokenizer MODEL_DIRECTORY -o OUT` writes training data; add --help to it."""
 
 
 def setting(text):
@@ -90,6 +92,10 @@ def require_paths(options):
 
 
 def main(arguments=None):
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--tokenize" in arguments:
+        from . import tokenizing
+        return tokenizing.main(arguments)
     options = parser().parse_args(arguments)
     require_paths(options)
     try:  # Parsing is quick, and these imports are not.

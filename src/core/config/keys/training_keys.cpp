@@ -36,7 +36,7 @@ constexpr double kLargestFloat = std::numeric_limits<float>::max();
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
-                           std::string_view dtype, Idle idle) {
+                           std::string_view dtype, std::string_view packing, Idle idle) {
   return std::to_array<Key>({
       {.path = format,
        .help = kFormatHelp,
@@ -61,6 +61,13 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
        .member = data<Source..., &DataSource::dtype>,
        .choices = "uint16|uint32",
        .standard = "that of the header",
+       .traits = kNoNumbers | kComputed},
+      {.path = packing,
+       .help =
+           "How documents become samples: best_fit puts whole ones together, none fills each up with padding",
+       .member = data<Source..., &DataSource::packing>,
+       .choices = "none|best_fit",
+       .standard = "none",
        .traits = kNoNumbers | kComputed},
   });
 }
@@ -135,14 +142,14 @@ constexpr auto kModelKeys = std::to_array<Key>({
               }}},
 });
 
-constexpr auto kTrainData =
-    source_keys<&DataConfig::train>("training.data.train.format", "training.data.train.path",
-                                    "training.data.train.sequence_length", "training.data.train.dtype", {});
-constexpr auto kEvalData =
-    source_keys<&DataConfig::eval>("training.data.eval.format", "training.data.eval.path",
-                                   "training.data.eval.sequence_length", "training.data.eval.dtype",
-                                   {"there is no evaluation without 'training.eval_every'",
-                                    [](const Config& config) { return config.training->eval_every == 0; }});
+constexpr auto kTrainData = source_keys<&DataConfig::train>(
+    "training.data.train.format", "training.data.train.path", "training.data.train.sequence_length",
+    "training.data.train.dtype", "training.data.train.packing", {});
+constexpr auto kEvalData = source_keys<&DataConfig::eval>(
+    "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
+    "training.data.eval.dtype", "training.data.eval.packing",
+    {"there is no evaluation without 'training.eval_every'",
+     [](const Config& config) { return config.training->eval_every == 0; }});
 
 constexpr auto kDataKeys = std::to_array<Key>({
     {.path = "training.data.batch_size",

@@ -24,9 +24,11 @@ void resolve_source(const Settings& settings, const ConfigRequest& request, cons
     if (!length) fail_missing(path + ".sequence_length", settings, request.file);
     source.sequence_length = *length;
     source.dtype = settings.get<std::string>(path + ".dtype").value_or("");
+    source.packing =
+        settings.get<std::string>(path + ".packing").value_or(format.has_documents ? "none" : "");
     return;
   }
-  for (const char* key : {".sequence_length", ".dtype"}) {
+  for (const char* key : {".sequence_length", ".dtype", ".packing"}) {
     if (settings.find(path + key) == nullptr) continue;
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}{}' means nothing for the format '{}'",
                                                settings.where(path + key), path, key, format.name))

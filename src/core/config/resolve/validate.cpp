@@ -44,6 +44,28 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
                                              kDtypeFormat, source.format));
 }
 
+/// Without positions that begin anew, each document of a pack would see those before it.
+void check_packing(const DataSource& source, const ModelConfig& model, const Settings& settings,
+                   const std::string& section) {
+  static constexpr std::string_view kPositions = "position_ids";
+  const std::string key = section + ".packing";
+  if (!source.packing.empty() && !data_format(source.format).has_documents) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(key),
+                                               key, kDocumentsFormat, source.format));
+  }
+  if (source.packing != "best_fit" ||
+      std::find(model.inputs.begin(), model.inputs.end(), kPositions) != model.inputs.end())
+    return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}: best_fit' needs a model that takes {}: without them the tokens of a "
+                          "document see those of the documents before it",
+                          settings.where(key), key, kPositions))
+      .hint(fmt::format("export the model with accel-export --inputs input_ids,{0}, which shows that "
+                        "documents do not see each other, and add {0} to training.model.inputs; or set "
+                        "packing: none",
+                        kPositions));
+}
+
 void check_export(const CheckpointConfig& checkpoint, const Settings& settings) {
   static constexpr std::string_view kKey = "training.checkpoint.export";
   if (!checkpoint.exports_safetensors || checkpoint.enabled()) return;
@@ -167,7 +189,11 @@ void validate_training(const Config& config, const Settings& settings, const Con
   require_file(training.model.path, settings, "training.model.path");
   check_weights(training.model, settings, request);
   check_dtype(training.data.train, settings, "training.data.train");
-  if (training.data.eval) check_dtype(*training.data.eval, settings, "training.data.eval");
+  check_packing(training.data.train, training.model, settings, "training.data.train");
+  if (training.data.eval) {
+    check_dtype(*training.data.eval, settings, "training.data.eval");
+    check_packing(*training.data.eval, training.model, settings, "training.data.eval");
+  }
   if (request.only_plans) return;
   if (request.needs_training_data) require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");

@@ -66,8 +66,8 @@ Config unusual_config() {
   training.model = {
       "gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", -1, 0.1, {1, 2},
       1e-4,     255};
-  training.data = {{"text", "data/*.txt", 256, "uint16"},
-                   DataSource{"tokens", "eval.bin", 128, "uint32"},
+  training.data = {{"text", "data/*.txt", 256, "uint16", "best_fit"},
+                   DataSource{"tokens", "eval.bin", 128, "uint32", "none"},
                    8,
                    false,
                    false,

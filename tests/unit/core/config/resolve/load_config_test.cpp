@@ -294,6 +294,11 @@ TEST_F(ConfigFileTest, FindsContradictions) {
                        training(", checkpoint: {adapter_only: true}")),
               HasSubstr("'training.checkpoint.adapter_only: true' needs 'fsdp_config.state_dict_type: "
                         "SHARDED_STATE_DICT'"));
+  EXPECT_THAT(error_of(training(), {"training.data.train.packing=none"}),
+              HasSubstr("'training.data.train.packing' is for 'format: documents', not 'text'"));
+  EXPECT_THAT(
+      error_of(training(), {"training.data.train.format=documents", "training.data.train.packing=best_fit"}),
+      HasSubstr("'training.data.train.packing: best_fit' needs a model that takes position_ids"));
   EXPECT_THAT(error_of(training(", checkpoint: {export: safetensors}")),
               HasSubstr("'training.checkpoint.export: safetensors' is made of the last checkpoint"));
   EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),
