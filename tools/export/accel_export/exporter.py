@@ -11,7 +11,7 @@ import tempfile
 
 import torch
 
-from . import accel_program, check, locate, notes, program, tracing, words
+from . import accel_program, check, locate, notes, packs, program, tracing, words
 from .refused import Refused
 
 
@@ -62,6 +62,7 @@ class Exporter:
 
     def __init__(self, path, options):
         self.path, self.options, self.part = pathlib.Path(path), options, ""
+        self.leak = None  # What packs.leak found, in float32 if that was compared.
 
     def export(self, make, small=None, part=""):
         """`make` makes the Subject. If it has no values, `small` makes one that has, which is compared in its place;
@@ -86,6 +87,8 @@ class Exporter:
                 recorded = self.write(subject, place, self.options.with_values)
                 if self.options.check:
                     self.compare(subject, recorded, place, accel)
+                    if self.leak is not None:  # The notes say what was found.
+                        self.save(recorded, subject, place, self.options.with_values)
             if accel is not None and small is not None:  # Values aside, accel takes what is in place.
                 accel_program.import_file(accel, place, folder / "imported.pt")
             publish(place, self.path)
@@ -118,7 +121,8 @@ class Exporter:
         return recorded
 
     def save(self, recorded, subject, path, with_values):
-        text = notes.text_of(subject, with_values, self.options.is_program)
+        apart = None if self.leak is None else packs.are_apart(self.leak)
+        text = notes.text_of(subject, with_values, self.options.is_program, apart)
         if self.options.is_program:
             program.save(recorded, subject, path, text, with_values)
         else:
@@ -138,6 +142,8 @@ class Exporter:
             ones = []  # They were compared in float32, without the noise that a short input has in 16 bits.
         find_place = functools.partial(locate.place, recorded if self.options.is_program else None, subject)
         worst = check.compare(subject, path, sets, not self.options.is_program, find_place, ones)
+        if self.leak is None and packs.may_pack(subject):
+            self.leak = packs.leak(subject, path, not self.options.is_program)
         if accel is not None:
             path.unlink()
         where = " and ".join(check.shown(sizes) for sizes in sets)
@@ -155,6 +161,11 @@ class Exporter:
         if subject.shifts_labels is not None:
             say("labels: " + ("the model shifts them itself, so that they are the tokens" if subject.shifts_labels else
                               "the model does not shift them"))
+        if self.leak is not None:
+            say("packs: documents in one sample do not see each other, each with position_ids from 0 on"
+                if packs.are_apart(self.leak) else
+                f"warning: documents in one sample see each other, even with position_ids that begin anew: the output differs by "
+                f"{self.leak:.2g} of its largest value; train with packing: none")
         values = "with weights" if self.options.with_values else "the structure alone"
         say(f"{self.path}: {size_of(self.path)}, {values}")
 

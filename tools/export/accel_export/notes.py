@@ -47,7 +47,7 @@ def layer_classes(model, words, given=None):
     return layers
 
 
-def text_of(subject, with_values, is_program):
+def text_of(subject, with_values, is_program, keeps_documents_apart=None):
     """Returns the content of accel.json."""
     model = subject.model
     persistent = set(model.state_dict())
@@ -63,6 +63,8 @@ def text_of(subject, with_values, is_program):
         notes["dtype"] = NAMES_OF_DTYPES[subject.dtype]
     if subject.shifts_labels is not None:
         notes["shifts_labels"] = subject.shifts_labels
+    if keeps_documents_apart is not None:
+        notes["keeps_documents_apart"] = keeps_documents_apart
     if (config := adapter.config_of(model)) is not None:
         notes["adapter_config"] = config
     return json.dumps(notes)

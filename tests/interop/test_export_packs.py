@@ -1,0 +1,82 @@
+"""accel-export finds whether documents that share a sample see each other, and accel packs them only if they do not."""
+
+import json
+import zipfile
+
+import accel_export.packs
+import pytest
+import torch
+import transformers
+from accel_export import cli
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "vocab_size": 96, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+APART = "packs: documents in one sample do not see each other"
+LEAKS = "warning: documents in one sample see each other"
+
+
+@pytest.fixture
+def export(accel_path, tmp_path, capsys):
+    """export(FAMILY, SIZES, FLAGS...) exports a model with position_ids. Returns its output, its notes and the model."""
+
+    def run(family, sizes, *flags, out="model.pt2"):
+        torch.manual_seed(0)
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **{**SIZES, **sizes}))
+        model.save_pretrained(tmp_path / "hf")
+        cli.main([str(tmp_path / "hf"), str(tmp_path / out), "--inputs", "input_ids,position_ids", "--accel", str(accel_path), *flags])
+        with zipfile.ZipFile(tmp_path / out) as archive:
+            notes = json.loads(archive.read(f"{(tmp_path / out).stem}/extra/accel.json"))
+        return capsys.readouterr().out, notes, model
+
+    return run
+
+
+@pytest.mark.parametrize("family, sizes, flags", [
+    ("llama", {}, []),
+    ("llama", {}, ["--weights"]),
+    ("llama", {}, ["--loss"]),
+    ("llama", {}, ["--dtype", "bfloat16"]),
+    ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}, []),
+    ("mistral", {"sliding_window": 6}, []),
+    ("qwen3", {"head_dim": 8}, ["--length", "24"]),
+])
+def test_models_of_attention_keep_documents_apart(export, family, sizes, flags):
+    said, notes, _ = export(family, sizes, *flags)
+    assert APART in said and LEAKS not in said
+    assert notes["keeps_documents_apart"] is True
+
+
+# The convolutions over the length do not know where a document begins.
+@pytest.mark.parametrize("flags", [[], ["--loss"], ["--weights"]])
+def test_a_model_whose_documents_see_each_other_is_named(export, flags):
+    said, notes, _ = export("lfm2", {"layer_types": ["conv", "full_attention"]}, *flags)
+    assert LEAKS in said and "packing: none" in said and APART not in said
+    assert notes["keeps_documents_apart"] is False
+
+
+def test_a_pack_has_the_logits_of_its_documents_alone(export, accel, tmp_path):
+    """The judge is the model of transformers on each document by itself, without positions."""
+    _, _, model = export("llama", {}, "--weights")
+    accel("import", tmp_path / "model.pt2", tmp_path / "model.pt")
+    file = torch.jit.load(str(tmp_path / "model.pt")).eval()
+    model.eval()
+    documents = [torch.randint(96, (1, length)) for length in (7, 5, 11)]
+    positions = torch.cat([torch.arange(document.shape[1]) for document in documents])[None]
+    with torch.no_grad():
+        packed = file(torch.cat(documents, 1), positions)
+        packed = packed if isinstance(packed, torch.Tensor) else packed[0]
+        alone = torch.cat([model(document).logits for document in documents], 1)
+        mixed = model(torch.cat(documents, 1)).logits
+    torch.testing.assert_close(packed, alone, rtol=1e-5, atol=1e-5 * alone.abs().max().item())
+    assert (mixed - alone).abs().max() > 100 * (packed - alone).abs().max(), "without positions the documents are one"
+
+
+def test_inputs_that_packs_do_not_have_are_not_looked_at(export):
+    said, notes, _ = export("llama", {}, "--inputs", "input_ids,attention_mask,position_ids")
+    assert APART not in said and LEAKS not in said and "keeps_documents_apart" not in notes
+
+
+def test_a_short_length_leaves_no_room_for_a_pack(export):
+    said, notes, _ = export("llama", {}, "--length", "8")
+    assert "keeps_documents_apart" not in notes
+    assert accel_export.packs.ranges_of(11) == [] and accel_export.packs.ranges_of(12) == [(0, 5), (5, 9), (9, 12)]
