@@ -89,6 +89,7 @@ tests/interop/test_missing_gradients.py::test_parameters_without_a_gradient_stay
 tests/interop/test_exported_training.py
 tests/e2e/test_uint8_pictures.py
 tests/interop/test_tensor_data.py::test_a_model_trains_as_in_python
+tests/interop/test_document_training.py::test_losses_are_those_of_each_document_alone
 tests/interop/test_tensor_data.py::test_pictures_in_bfloat16
 tests/interop/test_model_zoo.py
 tests/interop/test_pt2_training.py
