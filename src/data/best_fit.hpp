@@ -21,9 +21,9 @@ struct Packs {
 
 /// Puts documents of these lengths, each from 1 to `capacity` tokens, into packs of at most `capacity` tokens
 /// by best fit decreasing: the longest document comes first, and each goes into the pack that it fills best,
-/// or into a new one. Among equal documents and among packs with equal room the first comes first, as in
-/// trl's `packing_strategy="bfd"` (Ding et al., "Fewer Truncations Improve Language Modeling", 2024). The
-/// result is a function of the lengths alone.
+/// or into a new one. Among documents of equal length the first comes first, and among packs with equal room
+/// the one that has had it longest, as in trl's `packing_strategy="bfd"` (Ding et al., "Fewer Truncations
+/// Improve Language Modeling", 2024). The result is a function of the lengths alone.
 ///
 /// It takes O(n log n) time for n documents, fewer than 2^32, and about 12 bytes of memory for each.
 [[nodiscard]] Packs pack_best_fit(std::span<const std::uint32_t> lengths, std::int64_t capacity);

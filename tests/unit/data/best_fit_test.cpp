@@ -25,8 +25,8 @@ TEST(BestFitTest, EachDocumentGoesWhereItLeavesTheLeastRoom) {
   // 7 and 6 open packs; 4 fills the second; 3 fills the first; 2 and 2 need a third.
   EXPECT_EQ(lists_of(pack_best_fit(std::vector<std::uint32_t>{2, 7, 3, 6, 2, 4}, 10)),
             (Lists{{1, 2}, {3, 5}, {0, 4}}));
-  // trl's own example: documents of 3, 4 and 1 tokens in packs of 4.
-  EXPECT_EQ(lists_of(pack_best_fit(std::vector<std::uint32_t>{3, 4, 1}, 4)), (Lists{{1}, {0, 2}}));
+  // The example in the documentation of trl's pack_dataset(), whose first document is cut to 4 tokens.
+  EXPECT_EQ(lists_of(pack_best_fit(std::vector<std::uint32_t>{4, 2, 3, 1}, 4)), (Lists{{0}, {2, 3}, {1}}));
   EXPECT_EQ(pack_best_fit({}, 4).size(), 0);
 }
 

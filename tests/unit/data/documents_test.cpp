@@ -46,7 +46,8 @@ std::string file_of(const Content& content) {
   const std::string lengths = bytes_of(content.lengths);
   const std::string tokens = bytes_of(content.tokens);
   const std::string mask = bytes_of(content.mask);
-  const std::size_t count = content.dtype == "U32" ? content.tokens.size() / 2 : content.tokens.size();
+  const std::size_t count =
+      content.dtype == "U32" || content.dtype == "I32" ? content.tokens.size() / 2 : content.tokens.size();
   const std::string json =
       "{\"__metadata__\":" + content.metadata + "," +
       entry("lengths", "I64", content.lengths.size(), 0, lengths.size()) + "," +
@@ -191,6 +192,22 @@ TEST_F(DocumentsTest, ATokenOutsideTheVocabularyIsNamed) {
   lying.metadata = R"({"largest_token":"3"})";
   write("a", lying);
   EXPECT_THAT(message(32), HasSubstr("document 2: token 32 at position 2 of it is not in the model's"));
+}
+
+TEST_F(DocumentsTest, ANegativeNumberIsNotAToken) {
+  Content content;
+  content.tokens = {1, 0, 0xFFFF, 0xFFFF};  // 1 and -1 as int32.
+  content.mask = {1, 1};
+  content.lengths = {2};
+  content.dtype = "I32";
+  write("a", content);
+  const auto source = open(4, "none");
+  try {
+    (void)values_of(*source, 0, "input_ids");
+    FAIL() << "-1 was taken for a token";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("document 0: token -1 at position 1 of it is not a token"));
+  }
 }
 
 TEST_F(DocumentsTest, FilesThatDoNotFitAreRefused) {

@@ -7,7 +7,7 @@ import re
 
 from .refused import Refused
 
-MOST_RECORDS, MOST_BYTES = 1000, 4_000_000  # Of a batch that is tokenized at once.
+MOST_RECORDS, MOST_BYTES = 1000, 1_000_000  # Of a batch that is tokenized at once.
 KINDS = "a record has 'messages', or 'prompt' and 'completion', or 'text'"
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
