@@ -1,5 +1,7 @@
 """A model trains on documents, packed or not, as a loop of transformers trains it that runs each document by itself."""
 
+import json
+
 import numpy
 import pytest
 import torch
@@ -109,6 +111,23 @@ def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, t
     assert train_runs.metrics(tmp_path) == whole and len(whole) == 7
     said = accel("launch", config_of(tmp_path, "none", "input_ids,position_ids", 2, **{**keys, "max_steps": 9}), code=6).stderr
     assert "training.data.train has 9 samples of 32 tokens, but the checkpoint is of a run on 5 samples of 32 tokens" in said
+
+
+def test_ranks_share_the_order_of_packs(accel, prepared, tmp_path):
+    """Every pack has as many labels, so that the mean over ranks is the mean over all of them."""
+    prepared("input_ids,position_ids")
+    random = numpy.random.default_rng(1)
+    save_file({"input_ids": random.integers(96, size=20 * 16).astype("uint16"), "label_mask": numpy.ones(20 * 16, dtype="uint8"),
+               "lengths": numpy.full(20, 16)}, tmp_path / "train.safetensors")
+    losses = []
+    for processes in (1, 2):
+        config = config_of(tmp_path, "best_fit", "input_ids,position_ids", 2 // processes, eval_every=0, num_processes=processes,
+                           max_steps=7, output_dir=str(tmp_path / f"on-{processes}"), **{"data.shuffle": True, "data.eval": None})
+        accel("launch", config)
+        lines = (tmp_path / f"on-{processes}/metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines if '"loss"' in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5) and len(losses[0]) == 7
+    assert max(abs(a - b) for a, b in zip(losses[0], losses[0][1:])) > 1e-2, "the batches differ, so that another order would show"
 
 
 def test_what_does_not_fit_is_refused_before_the_first_step(accel, prepared, tmp_path):
