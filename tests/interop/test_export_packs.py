@@ -71,6 +71,31 @@ def test_a_pack_has_the_logits_of_its_documents_alone(export, accel, tmp_path):
     assert (mixed - alone).abs().max() > 100 * (packed - alone).abs().max(), "without positions the documents are one"
 
 
+class Sums(torch.nn.Module):
+    """What a token says depends on all tokens before it, or on those of its document alone."""
+
+    def __init__(self, looks_at_positions):
+        super().__init__()
+        self.tokens, self.positions, self.head = torch.nn.Embedding(96, 8), torch.nn.Embedding(64, 8), torch.nn.Linear(8, 96)
+        self.looks_at_positions = looks_at_positions
+
+    def forward(self, input_ids, position_ids):
+        number = (position_ids == 0).cumsum(1)
+        seen = torch.ones_like(input_ids)[:, :, None] * torch.ones_like(input_ids)[:, None, :]
+        seen = torch.tril(seen) * (number[:, :, None] == number[:, None, :]) if self.looks_at_positions else torch.tril(seen)
+        return self.head(seen.float() @ (self.tokens(input_ids) + self.positions(position_ids)))
+
+
+@pytest.mark.parametrize("looks_at_positions, tokens, expected", [(True, 96, True), (False, 96, False), (False, 1, None)])
+def test_a_model_of_ones_own_is_looked_at_if_its_example_shows_anything(accel_path, tmp_path, looks_at_positions, tokens, expected):
+    torch.manual_seed(0)
+    examples = {"input_ids": torch.randint(tokens, (2, 16)), "position_ids": torch.arange(16).repeat(2, 1)}
+    accel_export.export(Sums(looks_at_positions), examples, tmp_path / "model.pt2", layers=[], accel=accel_path)
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        notes = json.loads(archive.read("model/extra/accel.json"))
+    assert notes.get("keeps_documents_apart") is expected
+
+
 def test_inputs_that_packs_do_not_have_are_not_looked_at(export):
     said, notes, _ = export("llama", {}, "--inputs", "input_ids,attention_mask,position_ids")
     assert APART not in said and LEAKS not in said and "keeps_documents_apart" not in notes

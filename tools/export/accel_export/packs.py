@@ -9,6 +9,7 @@ from .labels import IGNORED
 
 TAKES = {"input_ids", "position_ids", "labels"}  # What samples of packed documents have.
 DOCUMENTS = 3
+LEAST_TOKENS = 4
 
 
 def may_pack(subject):
@@ -28,19 +29,20 @@ def ranges_of(length):
 def leak(subject, path, is_traced):
     """Returns the largest difference, relative to the largest value, between what the TorchScript file at `path` computes for
     a document in a pack and for the same document at the beginning of a sample, where it cannot see another. It is 0 if
-    what other documents say has no effect. None if the sizes leave no room for a pack.
+    what other documents say has no effect. None if the sizes leave no room for a pack, or if the example has so few different
+    tokens that documents say the same.
 
     Both are of the recorded sizes, so that it works for files of one length, too, and the same kernels run."""
     sizes = {name: size.recorded for name, size in subject.sizes.items()}
     ranges = ranges_of(sizes["length"])
-    if not ranges:
+    values = dict(zip((item.name for item in subject.inputs), tensors(subject.inputs, sizes, 0)))
+    if not ranges or values["input_ids"].unique().numel() < LEAST_TOKENS:
         return None
     file = torch.jit.load(str(path))
     if is_traced:
         modes.follow(file)
     prepare(subject, file)
     file.eval()
-    values = dict(zip((item.name for item in subject.inputs), tensors(subject.inputs, sizes, 0)))
     largest = 0.0
     with torch.no_grad(), torch.jit.optimized_execution(False):
         for number, (begin, end) in enumerate(ranges):
