@@ -102,7 +102,7 @@ class Documents final : public SampleSource {
     const auto documents = documents_of(sample);
     std::string first = files_.position(documents.front());
     if (documents.size() == 1) return first;
-    return fmt::format("{} and {} others", first, documents.size() - 1);
+    return fmt::format("{}, the first of {} in the sample", first, documents.size());
   }
   std::vector<const DataFile*> files_of(std::int64_t sample) const override {
     std::vector<const DataFile*> files;
