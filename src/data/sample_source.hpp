@@ -22,8 +22,6 @@ inline constexpr const char* kLabelsField = "labels";
 /// Those that samples of documents have, too. Packed ones have no attention_mask.
 inline constexpr const char* kPositionsField = "position_ids";
 inline constexpr const char* kAttentionField = "attention_mask";
-/// The field that says which tokens of a sample are padding, in data with fields of their own.
-inline constexpr const char* kMaskField = kAttentionField;
 
 /// What each sample of a source has under one name.
 struct SampleField {

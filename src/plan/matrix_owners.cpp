@@ -12,22 +12,15 @@ double cost_of(const FlatParameter& matrix) {
   return std::min(rows, columns) * std::min(rows, columns) * std::max(rows, columns);
 }
 
-std::int64_t numel_of(const MatrixGroup& group) {
-  std::int64_t numel = 0;
-  for (std::size_t i = group.range.first; i < group.range.end; ++i)
-    numel += group.layout->parameters[i].numel;
-  return numel;
-}
-
 /// Adds the matrices of the groups [first, end) as a bucket. `loads` is what each rank has to do.
 MatrixBucket bucket_of(const std::vector<MatrixGroup>& groups, std::size_t first, std::size_t end,
                        std::vector<double>& loads) {
-  MatrixBucket bucket;
+  MatrixBucket bucket{first, end, {}};
   std::vector<double> costs;
   for (std::size_t g = first; g < end; ++g) {
     for (std::size_t i = groups[g].range.first; i < groups[g].range.end; ++i) {
       if (groups[g].layout->parameters[i].numel == 0) continue;
-      bucket.matrices.push_back({g, i});
+      bucket.matrices.push_back({g, i, 0});
       costs.push_back(cost_of(groups[g].layout->parameters[i]));
     }
   }
@@ -35,16 +28,11 @@ MatrixBucket bucket_of(const std::vector<MatrixGroup>& groups, std::size_t first
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
-  std::vector<std::int64_t> ends(loads.size(), 0);
   for (const std::size_t at : order) {
-    OwnedMatrix& matrix = bucket.matrices[at];
-    const auto owner = static_cast<std::size_t>(std::min_element(loads.begin(), loads.end()) - loads.begin());
-    loads[owner] += costs[at];
-    matrix.owner = static_cast<int>(owner);
-    matrix.offset = ends[owner];
-    ends[owner] += groups[matrix.buffer].layout->parameters[matrix.parameter].numel;
+    const auto owner = std::min_element(loads.begin(), loads.end());
+    *owner += costs[at];
+    bucket.matrices[at].owner = static_cast<int>(owner - loads.begin());
   }
-  bucket.part_numel = *std::max_element(ends.begin(), ends.end());
   return bucket;
 }
 
@@ -56,9 +44,9 @@ std::vector<MatrixBucket> plan_matrix_owners(const std::vector<MatrixGroup>& gro
   std::vector<double> loads(static_cast<std::size_t>(shards), 0);
   for (std::size_t first = 0; first < groups.size();) {
     std::size_t end = first + 1;
-    std::int64_t numel = numel_of(groups[first]);
-    while (end < groups.size() && numel + numel_of(groups[end]) <= most_numel)
-      numel += numel_of(groups[end++]);
+    std::int64_t numel = groups[first].layout->numel();
+    while (end < groups.size() && numel + groups[end].layout->numel() <= most_numel)
+      numel += groups[end++].layout->numel();
     MatrixBucket bucket = bucket_of(groups, first, end, loads);
     if (!bucket.matrices.empty()) buckets.push_back(std::move(bucket));
     first = end;

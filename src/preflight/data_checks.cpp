@@ -231,11 +231,13 @@ class DataChecks {
         const std::int64_t sample = taken / count * i;
         source.samples->read(sample, Labels::kNextTokens, out);
         for (const std::int64_t label : integers_of(bytes, field.dtype)) {
-          if (label == kIgnored || (label >= 0 && label < *known)) continue;
+          if (label == kIgnored || label == training_.model.ignore_index || (label >= 0 && label < *known))
+            continue;
           throw Error(ErrorKind::kUsage,
                       fmt::format("{}: label {} in '{}', but the model gives {} classes",
                                   source.samples->position(sample), label, field.name, *known))
-              .hint(fmt::format("labels are from 0 to {}, or {} where none counts", *known - 1, kIgnored));
+              .hint(fmt::format("labels are from 0 to {}, or {} where none counts", *known - 1,
+                                training_.model.ignore_index));
         }
       }
     });

@@ -123,7 +123,7 @@ def test_bash_offers_values(bash):
     assert bash("accel", "plan", "--color", "n") == ["never"]
     assert bash("accel", "completion", "f") == ["fish"]
     assert bash("accel", "launch", "--mixed-precision", "b") == ["bf16"]
-    assert bash("accel", "launch", "--set", "training.optimizer.l") == ["training.optimizer.lr="]
+    assert bash("accel", "launch", "--set", "training.optimizer.ty") == ["training.optimizer.type="]
     assert bash("accel", "launch", "--num-processes", "") == []
 
 
@@ -192,7 +192,7 @@ def test_fish_offers_values_and_paths(fish):
     assert "a.yaml" in fish("accel launch a")
     assert list(fish("accel launch --log-dir f")) == ["folder/"]
     assert list(fish("accel launch --log-dir=f")) == ["--log-dir=folder/"]
-    assert list(fish("accel launch --set training.optimizer.l")) == ["training.optimizer.lr="]
+    assert list(fish("accel launch --set training.optimizer.ty")) == ["training.optimizer.type="]
     assert list(fish("accel launch --set mixed_precision=b")) == ["mixed_precision=bf16"]
     assert sorted(fish("accel launch --set training.data.shuffle=")) == ["training.data.shuffle=false", "training.data.shuffle=true"]
     assert list(fish("accel save a b --type=s")) == ["--type=sharded"]
@@ -264,7 +264,7 @@ def test_zsh_completes_commands_options_and_values(zsh):
     zsh.completes("accel save a b --type=sh", ["arded"])
     zsh.completes("accel completion f", ["ish"])
     zsh.completes("accel launch --mixed-precision b", ["f16"])
-    zsh.completes("accel launch --set training.optimizer.l", ["r="])
+    zsh.completes("accel launch --set training.optimizer.ty", ["pe="])
     zsh.completes("accel launch --set mixed_precision=b", ["f16"])
 
 

@@ -115,7 +115,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     TrainerState state;
     state.run.step = job.at("steps");
     state.run.lr = spec.at("lr");
-    state.next_lr = spec.at("lr");
+    state.next_scale = spec.at("lr");
     CheckpointSaver saver(store, model, optimizer, training, group, group.size());
     saver.begin(std::move(state), /*survives=*/false, /*waits=*/true);
     saver.finish();

@@ -71,7 +71,7 @@ def launch(accel, tmp_path, processes, loss, settings, model, tensors, **trainin
     save_file(tensors, tmp_path / "data.safetensors")
     accel("launch", train_runs.config(tmp_path, processes, **{
         "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", "loss": loss, **settings},
-        "data": {"train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "batch_size": BATCH, "shuffle": False},
+        "data.train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "data.batch_size": BATCH,
         "optimizer": {"type": "sgd", "lr": 0.5}, "lr_scheduler": {"type": "constant"}, "max_steps": STEPS, "max_grad_norm": 0.5,
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear", **training}))
 
@@ -131,6 +131,38 @@ def test_what_a_step_is_the_mean_of(accel, tmp_path, mean, processes):
     require_near(tmp_path, *peer(model, x, targets, processes, ACCUMULATE, by_tokens if mean == "tokens" else by_batches))
 
 
+@pytest.mark.parametrize("mean", ["tokens", "batches"])
+def test_a_micro_batch_without_labels_has_no_weight(accel, tmp_path, mean):
+    """Also with a z_loss, whose own mean would be 0 / 0."""
+    x, targets = data_of("classes")
+    targets[BATCH : 2 * BATCH] = -100
+    torch.manual_seed(0)
+    model = Net(CLASSES)
+    launch(accel, tmp_path, 2, "cross_entropy", {"z_loss": 0.01}, model, {"x": x, "y": targets}, loss_mean=mean)
+
+    def loss(outputs, parts):
+        kept = [(output.flatten(0, 1)[part.flatten() != -100], part[part != -100]) for output, part in zip(outputs, parts)]
+        kept = [pair for pair in kept if len(pair[1])]
+        losses = [F.cross_entropy(*pair) + 0.01 * pair[0].logsumexp(-1).pow(2).mean() for pair in kept]
+        weights = [len(pair[1]) if mean == "tokens" else 1 for pair in kept]
+        return sum(loss * weight for loss, weight in zip(losses, weights)) / sum(weights)
+
+    require_near(tmp_path, *peer(model, x, targets, 2, 1, loss))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_held_out_loss_is_a_mean_by_class_weights(accel, tmp_path, processes):
+    x, targets = data_of("classes")
+    torch.manual_seed(0)
+    model = Net(CLASSES)
+    save_file({"x": x[:11], "y": targets[:11]}, tmp_path / "held.safetensors")
+    launch(accel, tmp_path, processes, "cross_entropy", {"class_weights": WEIGHTS}, model, {"x": x, "y": targets}, max_steps=1,
+           eval_every=1, **{"optimizer.lr": 0.0, "data.eval": {"format": "tensors", "path": str(tmp_path / "held.safetensors")}})
+    with torch.no_grad():
+        expected = F.cross_entropy(model(x[:11]).flatten(0, 1), targets[:11].flatten(), torch.tensor(WEIGHTS)).item()
+    assert train_runs.metrics(tmp_path, "eval_loss") == pytest.approx([expected], abs=1e-6)
+
+
 @pytest.mark.parametrize("settings, said", [
     ({"loss": "mse"}, "mse needs an output of the shape of 'y', which is [4, 5], but forward returns shape [4, 5, 7]"),
     ({"loss": "cross_entropy", "class_weights": [1, 2]}, "training.model.class_weights has 2 weights, and the model has 7 classes"),
@@ -141,6 +173,6 @@ def test_what_does_not_fit_is_refused(accel, tmp_path, settings, said):
     save_file({"x": x, "y": targets}, tmp_path / "data.safetensors")
     config = train_runs.config(tmp_path, 1, **{
         "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", **settings},
-        "data": {"train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "batch_size": BATCH},
+        "data.train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "data.batch_size": BATCH,
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"})
-    assert said in accel("launch", config, code=2).stderr
+    assert said in accel("launch", config, code=6).stderr

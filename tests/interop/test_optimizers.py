@@ -229,7 +229,32 @@ def test_groups_have_their_own_rates_and_optimizers(accel, net, tmp_path):
 
 def test_muon_computes_each_matrix_on_one_rank(accel, net, tmp_path):
     """With as many ranks as matrices, most shards have parts of matrices that another rank owns."""
-    accel("launch", config_of(tmp_path, 4, "muon", 3, **{"checkpoint": {"every": 3, "resume": "none"}}))
+    accel("launch", config_of(tmp_path, 4, "muon", 3, checkpoint={"every": 3, "resume": "none"}))
     optimizers = make_peers(net, "muon")
     train(net, optimizers, batches(4), 4, 3)
     require_equal(tmp_path / "out/checkpoints/checkpoint_3", accel, net, optimizers, True, tmp_path / "merged")
+
+
+def test_full_checkpoints_have_a_file_for_each_optimizer(accel, net, tmp_path):
+    full = {"fsdp_config.state_dict_type": "FULL_STATE_DICT"}
+    for steps in (10, STEPS):
+        accel("launch", config_of(tmp_path, 2, "muon", steps, **full))
+    first = tmp_path / "out/checkpoints/checkpoint_10"
+    assert {path.name for path in first.glob("optimizer*")} == {"optimizer.bin", "optimizer_1.bin"}
+    optimizers = make_peers(net, "muon")
+    train(net, optimizers, batches(2), 2, 10)
+    names = [[name for name, p in net.named_parameters() if any(p is q for g in o.param_groups for q in g["params"])] for o in optimizers]
+    for file, expected in zip(("optimizer.bin", "optimizer_1.bin"), names):
+        assert set(torch.load(first / file, weights_only=True)["state"]) == set(expected)
+    train(net, optimizers, (batch for n, batch in enumerate(batches(2)) if n >= 10), 2, 10)
+    accel("merge-weights", tmp_path / f"out/checkpoints/checkpoint_{STEPS}", tmp_path / "merged")
+    ours = load_file(tmp_path / "merged/model.safetensors")
+    for name, parameter in net.named_parameters():
+        same(ours[name], parameter.detach(), True, name)
+
+
+def test_a_run_does_not_go_on_with_the_state_of_another_optimizer(accel, net, tmp_path):
+    """Muon's momentum has the name of SGD's, and is another number."""
+    accel("launch", config_of(tmp_path, 1, "muon", 10))
+    said = accel("launch", config_of(tmp_path, 1, "sgd momentum", STEPS), code=6).stderr
+    assert "training.optimizer.type was" in said and "an optimizer does not go on with the state of another" in said

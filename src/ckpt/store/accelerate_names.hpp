@@ -15,5 +15,7 @@ inline constexpr std::string_view kOptimizerStem = "optimizer";
 
 /// The name of the directory of a sharded checkpoint: `{stem}_{index}`, also for index 0.
 [[nodiscard]] std::string sharded_directory(std::string_view stem, int index);
+/// The number of a sharded_directory().
+[[nodiscard]] int index_of_directory(std::string_view name);
 
 }  // namespace accel::ckpt

@@ -89,7 +89,7 @@ RunState run_state_of(const json& document) {
   if (const auto plateau = document.find("plateau"); plateau != document.end()) {
     state.plateau.emplace();
     state.plateau->scale = number_at(*plateau, "scale");
-    if (!plateau->at("best").is_null()) state.plateau->best = number_at(*plateau, "best");
+    if (!plateau->at("best").is_null()) state.plateau->best = plateau->at("best").get<double>();
     state.plateau->num_bad_epochs = count_at(*plateau, "num_bad_epochs", 0, state.step);
     state.plateau->cooldown_counter = count_at(*plateau, "cooldown_counter", 0, kMost);
     if (!(state.plateau->scale > 0 && state.plateau->scale <= 1))

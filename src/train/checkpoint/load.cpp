@@ -85,6 +85,23 @@ void require_same_step(const LoadedOptimizer& loaded, const ckpt::RunState& stat
       .hint("the files are of different checkpoints");
 }
 
+/// Throws if the checkpoint has state of another kind of optimizer, or in another order of parameters.
+void require_same_optimizer(const fs::path& directory, const ckpt::RunState& state,
+                            const std::map<std::string, std::string>& settings) {
+  const auto require_same = [&](const char* key, const char* why) {
+    const auto before = state.settings.find(key);
+    const auto now = settings.find(key);
+    if (before == state.settings.end() || now == settings.end() || before->second == now->second) return;
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is of a run whose {} was {}, and it is {} now; {}",
+                                               directory.string(), key, before->second, now->second, why))
+        .hint("training.model.weights begins a run with the weights of a checkpoint alone");
+  };
+  require_same("training.optimizer.type", "an optimizer does not go on with the state of another");
+  if (!state.power_sgd) return;
+  for (const char* key : {"training.optimizer.groups", "training.optimizer.no_decay"})
+    require_same(key, "the error feedback of PowerSGD lies in the order of the groups");
+}
+
 }  // namespace
 
 void require_sound(const GradScaler::State& state, const fs::path& file) {
@@ -115,8 +132,10 @@ ckpt::RunState restore_what_ranks_have(const fs::path& directory, ShardedModel& 
 }
 
 LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& optimizer,
-                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums) {
+                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums,
+                   const std::map<std::string, std::string>& settings) {
   LoadedRun run;
+  require_same_optimizer(directory, ckpt::read_run_state(directory / ckpt::kRunStateName), settings);
   run.state = restore_what_ranks_have(directory, model, sums);
   const Mesh& mesh = model.groups().mesh();
   std::vector<fs::path> optimizer_parts;
@@ -126,7 +145,14 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
                          run.state.parameter_steps.value_or(run.state.optimizer_steps)};
   const LoadedOptimizer loaded =
       load_optimizer(optimizer_parts, known, optimizer, model.groups().place().shard, sums);
-  require_same_step(loaded, run.state, optimizer_parts.front());
+  const int parts = static_cast<int>(optimizer_parts.size());
+  if (const auto more = ckpt::saved_part(directory, ckpt::kOptimizerStem, parts)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' is of an optimizer that this run does not have", more->string()))
+        .hint("resume with training.optimizer as it was, and with the frozen parameters of that run");
+  }
+  // Nothing is known where no parameter has state.
+  if (loaded.parameter_steps > 0) require_same_step(loaded, run.state, optimizer_parts.front());
   const std::vector<std::string>& without = loaded.without;
   const int rank = model.groups().world().rank();
   const int world = mesh.size();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,9 +43,11 @@ ckpt::RunState restore_what_ranks_have(const std::filesystem::path& directory, S
 /// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
 /// already: it was made with this checkpoint as WeightOptions::resumed. Each rank reads the bytes of its
-/// shard alone, and notes them in `sums` unless that is null. Throws Error: kMissing, kCorrupt, also if two
+/// shard alone, and notes them in `sums` unless that is null. `settings` are those of this run, for a
+/// comparison of what the state depends on. Throws Error: kMissing, kCorrupt, also if two
 /// files are of different steps or ranks, or kUsage if the checkpoint is of another model.
 LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, Optimizer& optimizer,
-                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums);
+                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums,
+                   const std::map<std::string, std::string>& settings = {});
 
 }  // namespace accel::train

@@ -65,6 +65,7 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
     const ckpt::SavePlan plan =
         ckpt::plan_save(*source, {.type = full ? ckpt::SaveType::kFull : ckpt::SaveType::kLocal,
                                   .ranks = full ? 1 : ranks,
+                                  .index = ckpt::index_of_directory(part),
                                   .tied = is_model ? tied : std::map<std::string, std::string>()});
     write(*source, plan.output, {.path = directory, .belongs = plan.belongs});
     for (const ckpt::OutputFile& file : plan.output.files) files.push_back(summary_of(directory, file.name));

@@ -101,9 +101,8 @@ void require_classes(const at::Tensor& targets, std::int64_t classes) {
   const at::Tensor wrong =
       targets.ne(kIgnoredTarget).logical_and_(targets.lt(0).logical_or_(targets.ge(classes)));
   if (!wrong.any().item<bool>()) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("cross_entropy: the target {} is not a class, the logits have {}",
-                          targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
+  throw Error(ErrorKind::kUsage, fmt::format("the target {} is not a class, of which the model has {}",
+                                             targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
       .hint(
           "were the tokens made with another vocabulary than the model's? -100 is a target that does not "
           "count");

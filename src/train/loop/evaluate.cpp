@@ -14,6 +14,14 @@
 
 namespace accel::train {
 
+namespace {
+
+at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& summand) {
+  return sum.defined() ? sum + summand : summand;
+}
+
+}  // namespace
+
 Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
                     Labels labels, at::Device device) {
   const DataParallel ranks = model.groups().data();
@@ -24,6 +32,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   const std::int64_t rounds = (all + batch * ranks.size - 1) / (batch * ranks.size);
   const bool has_classes = config.model.has_classes();
   at::Tensor loss_sum;  // The sums, in float64, are read once, so that the host runs ahead of a GPU.
+  at::Tensor weight_sum;
   at::Tensor right_sum;
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -36,22 +45,29 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     // A loss without classes, such as a model's own, weighs samples alike.
     const auto weight = static_cast<double>(has_classes ? *inputs.counted : count);
     if (count == 0 || weight == 0) continue;
-    const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
-    loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
+    at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble);
     seen += weight;
-    if (!has_classes) continue;
+    if (!has_classes) {
+      loss_sum = sum_of(loss_sum, loss * weight);
+      continue;
+    }
+    // The loss is a mean by class_weights, and not a number where all of them are 0.
+    const at::Tensor labels_weight = weight_of_labels(config.model, inputs);
+    loss_sum = sum_of(loss_sum, (loss * labels_weight).masked_fill(labels_weight.eq(0), 0));
+    weight_sum = sum_of(weight_sum, labels_weight);
     const at::Tensor right = right_labels_of(config.model, result, inputs).to(at::kDouble);
-    right_sum = right_sum.defined() ? right_sum + right : right;
+    right_sum = sum_of(right_sum, right);
   }
   model.set_training(true);
   const double order = model.take_collective_order();
   const double own_loss = loss_sum.defined() ? read_numbers(std::array{loss_sum}).front() : 0;
   const double own_right = right_sum.defined() ? read_numbers(std::array{right_sum}).front() : 0;
-  std::array<double, 5> sums = {own_loss, seen, own_right, order, order * order};
+  const double own_weight = weight_sum.defined() ? read_numbers(std::array{weight_sum}).front() : seen;
+  std::array<double, 6> sums = {own_loss, seen, own_right, order, order * order, own_weight};
   ranks.group.all_reduce_sum(sums);
   require_one_order(sums[3], sums[4], ranks.size, "the evaluation");
   // Without any label that counts they are not numbers, as of a single batch.
-  Evaluation result{sums[0] / sums[1], std::nullopt};
+  Evaluation result{sums[0] / sums[5], std::nullopt};
   if (has_classes) result.accuracy = sums[2] / sums[1];
   return result;
 }

@@ -94,9 +94,10 @@ at::Tensor cross_entropy_of(const config::ModelConfig& config, const at::Tensor&
   at::Tensor loss = at::cross_entropy_loss(values, targets, class_weights_of(config, values),
                                            at::Reduction::Mean, kIgnoredTarget, config.label_smoothing);
   if (config.z_loss == 0) return loss;
-  const at::Tensor counted = counted_targets(targets).to(values.scalar_type());
-  const at::Tensor squares = values.logsumexp(1).square() * counted;
-  return loss + squares.sum() / counted.sum() * config.z_loss;
+  // Where no label counts the gradient is 0, as that of the cross entropy.
+  const at::Tensor counted = counted_targets(targets);
+  const at::Tensor squares = values.logsumexp(1).square().masked_fill(counted.logical_not(), 0);
+  return loss + squares.sum() / counted.sum().clamp_min(1) * config.z_loss;
 }
 
 at::Tensor nll_of(const config::ModelConfig& config, const at::Tensor& logarithms,
@@ -183,6 +184,14 @@ at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result,
   const at::Tensor& targets = batch.field(config.targets);
   return config.has_classes() ? loss_of_classes(*row, config, output, targets)
                               : loss_of_values(*row, config, output, targets);
+}
+
+at::Tensor weight_of_labels(const config::ModelConfig& config, const Batch& batch) {
+  const at::Tensor targets = batch.field(config.targets).to(at::kLong).reshape({-1});
+  const at::Tensor counted = counted_targets(targets);
+  if (config.class_weights.empty()) return counted.sum().to(at::kDouble);
+  const at::Tensor weights = at::tensor(config.class_weights, targets.options().dtype(at::kDouble));
+  return weights.index_select(0, targets.masked_fill(counted.logical_not(), 0)).mul(counted).sum();
 }
 
 at::Tensor right_labels_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch) {

@@ -129,7 +129,9 @@ namespace {
 /// Targets whose value for one that does not count is -100, like torch's default.
 at::Tensor with_usual_ignored(const at::Tensor& targets, const config::ModelConfig& model) {
   constexpr std::int64_t kUsual = -100;
-  if (!model.has_classes() || model.ignore_index == kUsual) return targets;
+  const bool are_classes =
+      model.has_classes() && at::isIntegralType(targets.scalar_type(), /*includeBool=*/false);
+  if (!are_classes || model.ignore_index == kUsual) return targets;
   const at::Tensor classes = targets.to(at::kLong);
   return classes.masked_fill(classes.eq(model.ignore_index), kUsual);
 }
@@ -144,7 +146,7 @@ Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device)
     const std::string& name = used_field(i).name;
     at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
     if (name == kTokensField) ids = tensor;
-    if (name == kMaskField) mask = tensor;
+    if (name == kAttentionField) mask = tensor;
     if (name == model_.targets) tensor = with_usual_ignored(tensor, model_);
     if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
     at::Tensor there = tensor.to(device, /*non_blocking=*/true);

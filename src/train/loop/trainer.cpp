@@ -177,8 +177,9 @@ class Trainer {
   void resume() {
     const std::filesystem::path& checkpoint = config_.checkpoint.resume_from;
     const bool foreign = is_foreign(checkpoint);
-    LoadedRun loaded = foreign ? load_foreign_run(checkpoint, model_, *optimizer_, scaler_)
-                               : load_run(checkpoint, model_, *optimizer_, scaler_, device_, read_sums());
+    LoadedRun loaded =
+        foreign ? load_foreign_run(checkpoint, model_, *optimizer_, scaler_)
+                : load_run(checkpoint, model_, *optimizer_, scaler_, device_, read_sums(), settings_);
     if (!foreign) check_sums(checkpoint, loaded);
     ckpt::RunState& state = loaded.state;
     if (state.step >= config_.max_steps) {

@@ -17,10 +17,10 @@ constexpr double kA = 3.4445;
 constexpr double kB = -4.7750;
 constexpr double kC = 2.0315;
 
-/// How many elements travel together, 128 MiB in bfloat16.
-constexpr std::int64_t kBucketNumel = std::int64_t{64} << 20;
+/// How many elements of flat buffers travel together, 256 MiB in bfloat16.
+constexpr std::int64_t kBucketNumel = std::int64_t{128} << 20;
 
-/// Returns an orthogonal matrix near `matrix` [rows, columns], which it overwrites. Both are bfloat16.
+/// Returns an orthogonal matrix near `matrix` [rows, columns], which it changes. Both are bfloat16.
 /// Source: torch.optim._muon._zeropower_via_newtonschulz.
 at::Tensor orthogonalized(const at::Tensor& matrix) {
   const bool is_tall = matrix.size(0) > matrix.size(1);
@@ -58,7 +58,9 @@ void Muon::add_buckets(const std::vector<OptimizerState*>& states, int owners) {
   std::vector<MatrixGroup> matrices;
   for (const OptimizerState* state : states) matrices.push_back({&state->buffer->layout(), state->range});
   for (MatrixBucket& bucket : plan_matrix_owners(matrices, owners, kBucketNumel)) {
-    for (OwnedMatrix& matrix : bucket.matrices) matrix.buffer += states_.size();
+    bucket.first += states_.size();
+    bucket.end += states_.size();
+    for (OwnedMatrix& matrix : bucket.matrices) matrix.group += states_.size();
     buckets_.push_back({std::move(bucket), owners});
   }
   states_.insert(states_.end(), states.begin(), states.end());
@@ -73,76 +75,81 @@ void Muon::step(double scale, const GradientPresence& presence) {
 }
 
 void Muon::step(const Bucket& bucket, double scale, const GradientPresence& presence) {
-  const bool travels = bucket.owners > 1;
-  const std::int64_t part_numel = bucket.plan.part_numel;
+  const std::size_t first = bucket.plan.first;
+  std::vector<OwnedMatrix> matrices;
+  for (const OwnedMatrix& matrix : bucket.plan.matrices) {
+    if (presence.at(state_of(matrix).buffer_index).at(matrix.parameter)) matrices.push_back(matrix);
+  }
   // The storage of shards may be offloaded. Matrices are multiplied, and travel, where the model computes.
-  const at::TensorOptions options =
-      at::dtype(at::kBFloat16).device(state_of(bucket.plan.matrices.front()).buffer->compute_device());
-  const at::Tensor all = at::zeros({part_numel * bucket.owners}, options);
-  const auto place_of = [&](const OwnedMatrix& matrix) {
-    const FlatParameter& parameter = state_of(matrix).buffer->layout().parameters[matrix.parameter];
-    return all.narrow(0, matrix.owner * part_numel + matrix.offset, parameter.numel);
-  };
-  const auto has_gradient = [&](const OwnedMatrix& matrix) {
-    return presence.at(state_of(matrix).buffer_index).at(matrix.parameter);
-  };
-  for (const OwnedMatrix& matrix : bucket.plan.matrices) {
-    if (has_gradient(matrix)) change_momentum(matrix, place_of(matrix));
+  std::vector<at::Tensor> own;  // This rank's part of each buffer, and all of it.
+  std::vector<at::Tensor> all;
+  for (std::size_t i = first; i < bucket.plan.end; ++i) {
+    const FlatBuffer& buffer = *states_[i]->buffer;
+    const auto options = at::dtype(at::kBFloat16).device(buffer.compute_device());
+    own.push_back(at::zeros({buffer.layout().shard_numel}, options));
+    all.push_back(bucket.owners > 1 ? at::empty({buffer.layout().numel()}, options) : own.back());
   }
-  at::Tensor own = all;
-  if (travels) {
-    own = at::empty({part_numel}, options);
-    shards_->reduce_scatter_sum(own, all).wait();
+  for (const OwnedMatrix& matrix : matrices) change_momentum(matrix, own[matrix.group - first]);
+  if (bucket.owners > 1) {
+    std::vector<Pending> gathers;
+    for (std::size_t i = 0; i < all.size(); ++i) gathers.push_back(shards_->all_gather(all[i], own[i]));
+    for (Pending& gather : gathers) gather.wait();
   }
-  for (const OwnedMatrix& matrix : bucket.plan.matrices) {
-    if (!has_gradient(matrix) || (travels && matrix.owner != shard_)) continue;
-    const FlatParameter& parameter = state_of(matrix).buffer->layout().parameters[matrix.parameter];
-    const at::Tensor place = own.narrow(0, matrix.offset, parameter.numel).view(parameter.spec.shape);
-    place.copy_(orthogonalized(place));
+  std::vector<std::pair<at::Tensor, at::Tensor>> results;  // The place of a matrix, and what goes there.
+  for (const OwnedMatrix& matrix : matrices) {
+    if (bucket.owners > 1 && matrix.owner != shard_) continue;
+    const FlatParameter& parameter = parameter_of(matrix);
+    const at::Tensor place =
+        all[matrix.group - first].narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape);
+    results.emplace_back(place, orthogonalized(place));
   }
-  if (travels) shards_->all_gather(all, own).wait();
-  for (const OwnedMatrix& matrix : bucket.plan.matrices) {
-    if (has_gradient(matrix)) change_parameter(matrix, scale, place_of(matrix));
+  if (bucket.owners > 1) {
+    for (at::Tensor& buffer : all) buffer.zero_();
   }
+  for (const auto& [place, result] : results) place.copy_(result);
+  if (bucket.owners > 1) {
+    std::vector<Pending> scatters;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      scatters.push_back(shards_->reduce_scatter_sum(own[i], all[i]));
+    for (Pending& scatter : scatters) scatter.wait();
+  }
+  for (const OwnedMatrix& matrix : matrices) change_parameter(matrix, scale, own[matrix.group - first]);
 }
 
 Muon::Piece Muon::piece_of(const OwnedMatrix& matrix) const {
   const OptimizerState& state = state_of(matrix);
   const FlatLayout& layout = state.buffer->layout();
-  const FlatParameter& parameter = layout.parameters[matrix.parameter];
+  const FlatParameter& parameter = parameter_of(matrix);
   const ElementRange shard = layout.shard_range(layout.is_replicated() ? 0 : shard_);
-  const std::int64_t begin = std::clamp(shard.begin, parameter.offset, parameter.offset + parameter.numel);
-  const std::int64_t end = std::clamp(shard.end, parameter.offset, parameter.offset + parameter.numel);
+  const std::int64_t begin = std::clamp(parameter.offset, shard.begin, shard.end) - shard.begin;
+  const std::int64_t end =
+      std::clamp(parameter.offset + parameter.numel, shard.begin, shard.end) - shard.begin;
   if (begin == end) return {};
-  const auto cut = [&](const at::Tensor& flat, std::int64_t first) {
-    return flat.narrow(0, begin - first, end - begin);
-  };
-  return {{begin - parameter.offset, end - parameter.offset},
-          cut(state.buffer->shard(), shard.begin),
-          cut(state.buffer->gradient(), shard.begin),
-          cut(state.tensors[0], shard.begin + state.in_shard.begin)};
+  return {{begin, end},
+          state.buffer->shard().narrow(0, begin, end - begin),
+          state.buffer->gradient().narrow(0, begin, end - begin),
+          state.tensors[0].narrow(0, begin - state.in_shard.begin, end - begin)};
 }
 
-/// Changes the momentum of this rank's piece, and writes what is to be orthogonalized to its place in `out`,
-/// the whole matrix in bfloat16.
-void Muon::change_momentum(const OwnedMatrix& matrix, const at::Tensor& out) const {
+/// Changes the momentum of this rank's piece, and writes what is to be orthogonalized to its place in `own`.
+void Muon::change_momentum(const OwnedMatrix& matrix, const at::Tensor& own) const {
   const Piece piece = piece_of(matrix);
-  if (piece.in_matrix.size() == 0) return;
+  if (piece.in_shard.size() == 0) return;
   const config::OptimizerOptions& options = group_of(matrix).options;
   piece.momentum.lerp_(piece.gradient, 1 - *options.momentum);
-  out.narrow(0, piece.in_matrix.begin, piece.in_matrix.size())
+  own.narrow(0, piece.in_shard.begin, piece.in_shard.size())
       .copy_(*options.nesterov ? piece.gradient.lerp(piece.momentum, *options.momentum) : piece.momentum);
 }
 
-void Muon::change_parameter(const OwnedMatrix& matrix, double scale, const at::Tensor& update) const {
+void Muon::change_parameter(const OwnedMatrix& matrix, double scale, const at::Tensor& own) const {
   const Piece piece = piece_of(matrix);
-  if (piece.in_matrix.size() == 0) return;
+  if (piece.in_shard.size() == 0) return;
   const OptimizerGroup& group = group_of(matrix);
   const double lr = group.lr * scale;
-  const FlatParameter& parameter = state_of(matrix).buffer->layout().parameters[matrix.parameter];
   piece.parameter.mul_(1 - lr * *group.options.weight_decay);
-  const at::Tensor own = update.narrow(0, piece.in_matrix.begin, piece.in_matrix.size());
-  piece.parameter.add_(own.to(piece.parameter.device()), -lr * ratio_of(group, parameter.spec.shape));
+  const at::Tensor update = own.narrow(0, piece.in_shard.begin, piece.in_shard.size());
+  piece.parameter.add_(update.to(piece.parameter.device()),
+                       -lr * ratio_of(group, parameter_of(matrix).spec.shape));
 }
 
 std::vector<std::pair<const char*, ckpt::pickle::Value>> muon_param_group(const OptimizerGroup& group) {

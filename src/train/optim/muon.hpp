@@ -18,9 +18,10 @@ namespace accel::train {
 /// networks", 2024.
 ///
 /// The momentum is changed where the shards are. The update of a matrix needs all of it, so one rank of the
-/// shard group owns each matrix (plan/matrix_owners). It gets the momentum from the others in bfloat16, in
-/// which Newton-Schulz computes, by a reduce-scatter to which each element has one summand that is not zero,
-/// and its result goes back by an all-gather. The numbers are those of torch on one process.
+/// shard group owns each matrix (plan/matrix_owners). An all-gather brings the momentum of a flat buffer in
+/// bfloat16, in which Newton-Schulz computes, and a reduce-scatter takes the results to the shards: each
+/// element has one summand that is not zero, so that nothing is rounded. The numbers are those of torch on
+/// one process. A step takes two bytes for each element of the buffers of a bucket.
 class Muon {
  public:
   /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `shards` is the
@@ -33,7 +34,7 @@ class Muon {
  private:
   /// The part of a matrix in this rank's shard.
   struct Piece {
-    ElementRange in_matrix;  ///< It may be empty.
+    ElementRange in_shard;  ///< It may be empty.
     at::Tensor parameter;
     at::Tensor gradient;
     at::Tensor momentum;
@@ -45,13 +46,16 @@ class Muon {
 
   void add_buckets(const std::vector<OptimizerState*>& states, int owners);
   [[nodiscard]] const OptimizerState& state_of(const OwnedMatrix& matrix) const {
-    return *states_[matrix.buffer];
+    return *states_[matrix.group];
+  }
+  [[nodiscard]] const FlatParameter& parameter_of(const OwnedMatrix& matrix) const {
+    return state_of(matrix).buffer->layout().parameters[matrix.parameter];
   }
   [[nodiscard]] const OptimizerGroup& group_of(const OwnedMatrix& matrix) const;
   [[nodiscard]] Piece piece_of(const OwnedMatrix& matrix) const;
   void step(const Bucket& bucket, double scale, const GradientPresence& presence);
-  void change_momentum(const OwnedMatrix& matrix, const at::Tensor& out) const;
-  void change_parameter(const OwnedMatrix& matrix, double scale, const at::Tensor& update) const;
+  void change_momentum(const OwnedMatrix& matrix, const at::Tensor& own) const;
+  void change_parameter(const OwnedMatrix& matrix, double scale, const at::Tensor& own) const;
 
   const OptimizerPlan& plan_;
   std::vector<OptimizerState*> states_;

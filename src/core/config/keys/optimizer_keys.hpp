@@ -23,6 +23,18 @@ constexpr Idle kNoStep = {"the schedule does not follow the step", [](const Conf
                             return type == "constant" || type == "reduce_lr_on_plateau";
                           }};
 
+constexpr Idle kNoEnd = {"the schedule has no end", [](const Config& config) {
+                           const std::string& type = config.training->lr_scheduler.type;
+                           return kNoStep.applies(config) || type == "constant_with_warmup" ||
+                                  type == "inverse_sqrt";
+                         }};
+constexpr Idle kNoCosine = {
+    "the schedule has no cosine", [](const Config& config) {
+      const SchedulerConfig& schedule = config.training->lr_scheduler;
+      return !schedule.type.starts_with("cosine") &&
+             (schedule.type != "warmup_stable_decay" || schedule.decay_type != "cosine");
+    }};
+
 struct Polynomial {
   static constexpr const char* kName = "polynomial";
 };
@@ -157,13 +169,14 @@ constexpr auto kOptimizerKeys = std::to_array<Key>({
      .help = "The step at which the schedule ends",
      .member = schedule<&SchedulerConfig::total_steps>,
      .min = 0,
-     .idle = kNoStep,
+     .idle = kNoEnd,
      .standard = "training.max_steps",
      .traits = kNoNumbers},
     {.path = "training.lr_scheduler.num_cycles",
      .help = "Waves of a cosine. With cosine_with_restarts: the number of cycles",
      .member = schedule<&SchedulerConfig::num_cycles>,
      .above = 0,
+     .idle = kNoCosine,
      .standard = "0.5, and 1 with cosine_with_restarts"},
     {.path = "training.lr_scheduler.lr_end",
      .help = "With polynomial: the last learning rate",

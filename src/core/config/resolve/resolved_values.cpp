@@ -124,6 +124,9 @@ bool uses(const LoadedConfig& loaded, const Key& key) {
     return config.training->ddp.comm_hook == CommHookType::kPowerSgd;
   if (is_below(key.path, "training.ddp")) return replicates;
   if (is_below(key.path, "training.data.eval")) return config.training->data.eval.has_value();
+  // The options of other optimizers and schedules.
+  if (is_below(key.path, "training.optimizer") || is_below(key.path, "training.lr_scheduler"))
+    return key.idle.applies == nullptr || !key.idle.applies(config);
   return true;
 }
 

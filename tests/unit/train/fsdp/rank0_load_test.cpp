@@ -125,7 +125,8 @@ struct Buffers {
     if (tested.offloaded) storage = std::make_shared<testing::LateStorage>();
     for (const UnitPlan& unit : plan_units(structure, fsdp)) {
       std::int64_t bytes = 0;
-      for (BufferPlan& plan : plan_buffers(structure, unit, {"bias"}, groups.mesh(), tested.precision)) {
+      for (BufferPlan& plan : plan_buffers(structure, unit, OptimizerPlan({.no_decay = {"bias"}}),
+                                           groups.mesh(), tested.precision)) {
         const at::ScalarType dtype = c10::getStringToDtypeMap().at(plan.dtype);
         owned.push_back(std::make_unique<FlatBuffer>(std::move(plan.layout), BufferDtypes::all(dtype),
                                                      plan.trainable, pool, storage));

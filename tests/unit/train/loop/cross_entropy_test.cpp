@@ -93,7 +93,7 @@ TEST(CrossEntropyErrorTest, ATargetThatIsNoClassIsNamed) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
       EXPECT_NE(error.message().find("the target " + std::to_string(wrong)), std::string::npos)
           << error.message();
-      EXPECT_NE(error.message().find("have 5"), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("model has 5"), std::string::npos) << error.message();
     }
   }
 }

@@ -317,8 +317,8 @@ TEST_F(ConfigFileTest, FindsContradictions) {
       "'text'");
   EXPECT_EQ(error_of(training(), {"training.lr_scheduler.min_lr_ratio=0.1"}),
             "--set training.lr_scheduler.min_lr_ratio=0.1: 'training.lr_scheduler.min_lr_ratio' is for "
-            "'type: cosine', "
-            "not 'constant'");
+            "the types cosine, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, not "
+            "'constant'");
 }
 
 TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {

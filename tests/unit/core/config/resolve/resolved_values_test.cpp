@@ -1,4 +1,5 @@
 #include "core/config/resolve/resolved_values.hpp"
+#include "base/text.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -58,7 +59,7 @@ TEST_F(ResolvedValuesTest, ShowsTheValueOfTheRunBesideTheWrittenOne) {
   check(
       "distributed_type: FSDP\nnum_processes: -1\nfsdp_config: {sharding_strategy: 2, backward_prefetch: "
       "BACKWARD_POST}\n" +
-      training(", checkpoint: {host_memory: 4GB, every: continuous}"));
+      training(", lr_scheduler: {type: linear}, checkpoint: {host_memory: 4GB, every: continuous}"));
   EXPECT_EQ(row("num_processes"), "4 from run.yaml:2:16, written as -1");
   EXPECT_EQ(row("gpu_ids"), "[0, 1, 2, 3] from default");
   EXPECT_EQ(row("fsdp_config.sharding_strategy"), "SHARD_GRAD_OP from run.yaml:3:34, written as 2");
@@ -138,6 +139,16 @@ TEST_F(ResolvedValuesTest, EveryKeyWithAnEffectHasAValue) {
   std::set<std::string> seen = keys();
   check("distributed_type: MULTI_CPU\n" + rest, {hook});
   seen.merge(keys());
+  for (const std::string& type : split(kOptimizerNames, '|')) {
+    check(rest, {"training.optimizer.type=" + type});
+    seen.merge(keys());
+  }
+  for (const char* type : {"cosine", "polynomial", "inverse_sqrt", "cosine_warmup_with_min_lr",
+                           "warmup_stable_decay", "reduce_lr_on_plateau"}) {
+    check(rest, {fmt::format("training.lr_scheduler.type={}", type), "training.lr_scheduler.decay_steps=2",
+                 eval, "training.eval_every=1"});
+    seen.merge(keys());
+  }
   for (const auto table : {run_keys(), training_keys()}) {
     for (const Key& key : table) {
       const bool is_exception = key.path == "fp16" || key.path == "launch.monitor_interval";
