@@ -60,6 +60,8 @@ def launch(accel_path, config, code=0, *flags) -> str:
 
 
 def require_equal(directory, reference):
+    states = [json.loads((run / f"out/checkpoints/checkpoint_{3 * N}/trainer_state.json").read_text()) for run in (directory, reference)]
+    assert states[0] == states[1]
     assert resume_cases.manifest(directory, 3 * N) == resume_cases.manifest(reference, 3 * N)
     assert resume_cases.lines(directory) == resume_cases.lines(reference)
 

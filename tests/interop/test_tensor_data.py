@@ -184,7 +184,7 @@ Y = torch.arange(6)
     ({"x": X, "labels": Y[:0]}, {}, "'labels' has no elements"),
     ({"x": X, "y": Y}, {}, "it has the fields x, y"),
     ({"x": X, "labels": Y.float()}, {}, "cross_entropy needs classes as targets, but 'labels' is of Float"),
-    ({"x": X, "labels": Y + 7}, {}, "the target 8 is not a class, the logits have 8"),
+    ({"x": X, "labels": Y + 7}, {}, "the target 8 is not a class, of which the model has 8"),
     ({"x": X, "labels": torch.stack([Y, Y], 1)}, {}, "needs logits [..., classes] for targets of shape [1, 2], but forward returns shape [1, 8]"),
     ({"x": X.reshape(3, 2, 4), "labels": Y[:3, None]}, {}, "for targets of shape [1, 1], but forward returns shape [1, 2, 8]"),
     ({"x": X[:1], "labels": Y[:1]}, {}, "1 samples, but a step of 2 processes with batch_size 1 needs 2"),
