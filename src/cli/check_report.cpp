@@ -46,10 +46,10 @@ void print_verdict(const CheckReport& report, Results& out) {
 
 void print_data(const TrainingData& data, Results& out) {
   out.line();
-  out.line(fmt::format("The training data have {}, with {} per epoch; the run takes {:.2f} {}",
+  out.line(fmt::format("The training data have {}, with {} per epoch; the run takes {}, {:.2f} {}",
                        counted(data.samples, "sample", "samples"),
-                       counted(data.steps_per_epoch, "step", "steps"), data.epochs,
-                       data.epochs == 1 ? "epoch" : "epochs"));
+                       counted(data.steps_per_epoch, "step", "steps"), counted(data.steps, "step", "steps"),
+                       data.epochs, data.epochs == 1 ? "epoch" : "epochs"));
   if (data.divided_fields) out.line(division_text(*data.divided_fields));
 }
 
@@ -104,8 +104,10 @@ Json json_of(const std::optional<config::Origin>& origin) {
 
 Json json_of(const std::optional<TrainingData>& data) {
   if (!data) return nullptr;
-  Json object = {
-      {"samples", data->samples}, {"steps_per_epoch", data->steps_per_epoch}, {"epochs", data->epochs}};
+  Json object = {{"samples", data->samples},
+                 {"steps_per_epoch", data->steps_per_epoch},
+                 {"steps", data->steps},
+                 {"epochs", data->epochs}};
   if (data->divided_fields) object["divided_fields"] = *data->divided_fields;
   return object;
 }

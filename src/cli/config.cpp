@@ -18,6 +18,7 @@
 #include "cli/starter.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/world/machine.hpp"
+#include "data/data_formats.hpp"
 #include "plan/model_plan.hpp"
 
 namespace accel::cli {

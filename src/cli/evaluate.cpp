@@ -25,6 +25,7 @@
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/launch.hpp"
+#include "data/data_formats.hpp"
 #include "preflight/preflight.hpp"
 
 namespace accel::cli {
@@ -78,6 +79,12 @@ std::vector<config::DataSource> sources_of(const EvaluateOptions& options,
         .hint("add it, or name a file of the format of training.data.train: --data FILE");
   }
   if (options.data.empty()) return {of_config};
+  if (!data_format(of_config.format).has_files) {
+    throw Error(ErrorKind::kUsage, fmt::format("--data {}: the format of the configuration's data is '{}', "
+                                               "which has no files",
+                                               options.data.front(), of_config.format))
+        .hint("--set training.data.eval.format=FORMAT, with the keys that it needs");
+  }
   std::vector<config::DataSource> sources;
   for (const std::string& path : options.data) {
     sources.push_back(of_config);
@@ -111,7 +118,7 @@ Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, con
   request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   const ExitCode code = launch::launch(std::move(request), environment_variable);
   if (code != ExitCode::kSuccess) throw Error(ErrorKind::kWorker, "the evaluation was stopped");
-  Json result = {{"data", source.path}};
+  Json result = {{"data", source.path.empty() ? source.format : source.path}};
   result.update(Json::parse(read_text_file(directory / "evaluation.json")));
   return result;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
+
 namespace accel {
 
 std::int64_t BatchPlan::steps() const {
@@ -20,6 +22,15 @@ std::int64_t BatchPlan::epoch_samples() const {
 std::int64_t BatchPlan::steps_per_epoch(std::int64_t accumulated) const {
   const std::int64_t micro_batches = epoch_samples() / (batch_size * data_size);
   return (micro_batches + accumulated - 1) / accumulated;
+}
+
+std::int64_t BatchPlan::steps_until(std::int64_t epochs, std::int64_t epoch, std::int64_t samples_done,
+                                    std::int64_t accumulated) const {
+  if (epoch >= epochs) return 0;
+  BatchPlan rest = *this;
+  rest.begin = samples_done;
+  const std::int64_t in_epoch = (rest.steps() + accumulated - 1) / accumulated;
+  return checked_add(in_epoch, checked_mul(epochs - epoch - 1, steps_per_epoch(accumulated)));
 }
 
 double BatchPlan::epochs(std::int64_t epoch, std::int64_t samples_done) const {

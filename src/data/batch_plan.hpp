@@ -29,6 +29,10 @@ struct BatchPlan {
   /// The optimizer steps of a whole epoch. Each takes so many micro-batches of each rank, and the last one of
   /// the epoch may take fewer.
   [[nodiscard]] std::int64_t steps_per_epoch(std::int64_t accumulated) const;
+  /// The optimizer steps that are left until `epochs` epochs are done, when `epoch` whole ones and so many
+  /// samples of the next are. Throws Error (kCorrupt) if their number overflows.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs, std::int64_t epoch, std::int64_t samples_done,
+                                         std::int64_t accumulated) const;
   /// The epochs that are done, as one number, when `epoch` whole ones and so many samples of the next are.
   [[nodiscard]] double epochs(std::int64_t epoch, std::int64_t samples_done) const;
   /// The epochs that are done after so many optimizer steps from the beginning.

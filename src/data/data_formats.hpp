@@ -23,6 +23,7 @@ struct DataFormat {
   /// What a sample is. If it is empty, a sample is as many tokens as the key `sequence_length` says.
   std::string_view sample{};
   std::int64_t tokens = 0;  ///< How many different tokens there are; 0 for any number.
+  bool has_files = true;    ///< Without it samples are drawn: the keys are `vocabulary` and `samples`.
   bool has_dtype = false;   ///< The key `dtype` may say how the files store tokens.
   /// Samples are made of documents, as the key `packing` says, and have fields for their positions.
   bool has_documents = false;
@@ -41,6 +42,7 @@ struct DataFormat {
 [[nodiscard]] std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_documents(const config::DataSource& source);
+[[nodiscard]] std::unique_ptr<SampleSource> open_synthetic_tokens(const config::DataSource& source);
 
 /// The table of formats. The first row is text, which `accel config` takes for files whose extension no row
 /// has.
@@ -56,6 +58,16 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
      .extensions = {".npy", ".bin"},
      .has_dtype = true,
      .open = open_token_windows},
+    {.name = "megatron",
+     .note = "the .idx file of Megatron-LM, beside its .bin. Documents follow one another.",
+     .example = "train_text_document.idx",
+     .extensions = {".idx"},
+     .open = open_token_windows},
+    {.name = "jsonl",
+     .note = "lines of token ids, [1, 2] or {\"input_ids\": [1, 2]}, one line after another.",
+     .example = "tokens.jsonl",
+     .extensions = {".jsonl", ".ndjson"},
+     .open = open_token_windows},
     {.name = "tensors",
      .note = "a safetensors file with the fields above and the targets. Row i of each tensor is sample i.",
      .example = "train.safetensors",
@@ -69,15 +81,18 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
      .has_documents = true,
      .open = open_documents,
      .recognizes = holds_documents},
+    {.name = "synthetic",
+     .note = "random tokens, for a first run and for benchmarks.",
+     .has_files = false,
+     .open = open_synthetic_tokens},
 });
 
 /// What keys and messages say of the formats. A test compares it with the table.
-inline constexpr std::string_view kFormatNames = "text|tokens|tensors|documents";
-inline constexpr std::string_view kKnownFormatNames = "text|tokens|tensors|documents|synthetic";
+inline constexpr std::string_view kFormatNames = "text|tokens|megatron|jsonl|tensors|documents|synthetic";
 inline constexpr std::string_view kFormatHelp =
-    "Format of the files: bytes of text, tokens, safetensors whose rows are samples, or documents of "
-    "accel-export --tokenize";
-inline constexpr std::string_view kTokenFormats = "text and tokens";
+    "Format of the files: bytes of text, tokens, Megatron-LM's index, lines of token ids, safetensors whose "
+    "rows are samples, documents of accel-export --tokenize, or random tokens without a file";
+inline constexpr std::string_view kTokenFormats = "text, tokens, megatron, jsonl and synthetic";
 inline constexpr std::string_view kDtypeFormat = "tokens";
 inline constexpr std::string_view kDocumentsFormat = "documents";
 inline constexpr std::string_view kOwnFieldsFormat = "tensors";

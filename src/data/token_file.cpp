@@ -266,8 +266,10 @@ TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_v
 void require_text_name(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
   if (!is_one_of(kRecordExtensions, extension)) return;
-  refuse(fmt::format("'format: text' reads every byte as a token, but a {} file has records", extension),
-         "write the text of the records into a file of its own, or its tokens into a .npy");
+  refuse(
+      fmt::format("'format: text' reads every byte as a token, but a {} file has records", extension),
+      "write the text of the records into a file of its own, or its tokens into a .npy; format: jsonl reads "
+      "lines of token ids");
 }
 
 TokenEncoding token_encoding(const std::string& format, const std::string& dtype,

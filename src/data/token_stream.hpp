@@ -1,17 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "data/data_file.hpp"
+#include "data/file_tokens.hpp"
 
 namespace accel {
 
-/// The tokens of one or more files as one stream. data/token_file.hpp lists the formats of files.
+/// The tokens of one or more files as one stream. Each file has the same format.
 class TokenStream {
  public:
   /// `source.path` is a path or a glob, whose matches are concatenated in sorted order. No match, an empty
@@ -40,17 +41,12 @@ class TokenStream {
 
  private:
   struct Part {
-    DataFile file;
-    std::size_t header_bytes = 0;
-    unsigned token_bytes = 1;
-    bool is_signed = false;
+    std::unique_ptr<FileTokens> tokens;
     std::int64_t begin = 0;  ///< The position of the first token in the stream.
-    std::int64_t size = 0;   ///< The number of tokens.
   };
 
   [[nodiscard]] std::vector<Part>::const_iterator part_of(std::int64_t position) const;
   void require_known(const Part& part, std::int64_t first, std::span<const std::int64_t> tokens) const;
-  static void require_tokens(const Part& part, std::int64_t first, std::span<const std::int64_t> numbers);
 
   std::vector<Part> parts_;
   std::int64_t size_ = 0;

@@ -56,6 +56,8 @@ struct Source {
   std::unique_ptr<SampleSource> samples;
 
   [[nodiscard]] std::string key(const char* name) const { return section + "." + name; }
+  /// The key that says what the samples are.
+  [[nodiscard]] std::string content_key() const { return key(config.path.empty() ? "format" : "path"); }
 };
 
 class DataChecks {
@@ -76,7 +78,7 @@ class DataChecks {
  private:
   void check_evaluation(int ranks) const {
     const Source eval = open("training.data.eval", *training_.data.eval);
-    blamed_on(eval.key("path"), loaded_, [&] {
+    blamed_on(eval.content_key(), loaded_, [&] {
       if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
     });
     if (training_.eval_every == 0 && !training_.only_evaluates) return;
@@ -99,7 +101,7 @@ class DataChecks {
     const std::int64_t all = train.samples->size();
     const bool takes_all = training_.data.shuffle || taken >= static_cast<double>(all);
     check_inputs(train, takes_all ? all : static_cast<std::int64_t>(taken));
-    TrainingData data{all, plan.steps_per_epoch(training_.gradient_accumulation_steps),
+    TrainingData data{all, plan.steps_per_epoch(training_.gradient_accumulation_steps), training_.max_steps,
                       plan.epochs_after(training_.max_steps, training_.gradient_accumulation_steps),
                       std::nullopt};
     if (training_.model.uint8_divisor)
@@ -109,8 +111,9 @@ class DataChecks {
 
   Source open(std::string section, const config::DataSource& config) const {
     Source source{std::move(section), config, nullptr};
-    blamed_on(source.key("path"), loaded_, [&] { source.samples = data_format(config.format).open(config); });
-    blamed_on(source.key("path"), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
+    blamed_on(source.content_key(), loaded_,
+              [&] { source.samples = data_format(config.format).open(config); });
+    blamed_on(source.content_key(), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
     return source;
   }
 
@@ -150,7 +153,7 @@ class DataChecks {
       throw Error(ErrorKind::kUsage, message).hint(hint);
     };
     const bool is_uint8 = field.dtype == ckpt::DType::kUInt8;
-    blamed_on(source.key("path"), loaded_, [&] {
+    blamed_on(source.content_key(), loaded_, [&] {
       // An integer becomes a float in most operators, but not in a convolution or a product.
       const bool is_float = ckpt::is_floating(field.dtype) || is_divided(field, training_.model, dtypes_);
       if (!input.dtype || ckpt::is_floating(*input.dtype) == is_float || !(is_float || input.is_strict))
@@ -165,7 +168,7 @@ class DataChecks {
                         "with an input of that dtype"
                       : "write the field as float32, or export the model with an input of that dtype");
     });
-    blamed_on(source.key("path"), loaded_, [&] {
+    blamed_on(source.content_key(), loaded_, [&] {
       if (input.shape.empty() || field.shape.size() + 1 == input.shape.size()) return;
       fail(fmt::format("'{}' has {} dimensions with that of the samples, and the model was exported for {}",
                        field.name, field.shape.size() + 1, input.shape.size()),
@@ -178,7 +181,7 @@ class DataChecks {
            "set that batch size, or export the model with a dynamic first dimension");
     });
     const bool has_length = source.samples->sequence_length() > 0;
-    blamed_on(source.key(has_length ? "sequence_length" : "path"), loaded_, [&] {
+    blamed_on(has_length ? source.key("sequence_length") : source.content_key(), loaded_, [&] {
       for (std::size_t d = 0; d < field.shape.size() && d + 1 < input.shape.size(); ++d) {
         if (has(input.shape[d + 1], field.shape[d])) continue;
         fail(fmt::format("'{}' has {} in dimension {}, and the model was exported for {}", field.name,
@@ -196,7 +199,7 @@ class DataChecks {
     const std::int64_t batch = training_.data.batch_size;
     if (batch == 1 || shape.empty() || !shape.front().fixed()) return;
     if (eval.samples->size() % (batch * ranks) == 0) return;
-    blamed_on(eval.key("path"), loaded_, [&] {
+    blamed_on(eval.content_key(), loaded_, [&] {
       throw Error(
           ErrorKind::kUsage,
           fmt::format("{} are no multiple of {}, the samples that all ranks evaluate at once, and the "
@@ -226,7 +229,7 @@ class DataChecks {
     std::vector<std::span<std::byte>> out(source.samples->fields().size());
     out[number] = bytes;
     const std::int64_t count = std::min(taken, kMostRead);
-    blamed_on(source.key("path"), loaded_, [&] {
+    blamed_on(source.content_key(), loaded_, [&] {
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t sample = taken / count * i;
         source.samples->read(sample, Labels::kNextTokens, out);

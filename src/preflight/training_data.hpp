@@ -11,7 +11,8 @@ namespace accel {
 struct TrainingData {
   std::int64_t samples = 0;          ///< The number of samples in the data.
   std::int64_t steps_per_epoch = 0;  ///< Optimizer steps.
-  double epochs = 0;                 ///< The epochs of training.max_steps from the beginning.
+  std::int64_t steps = 0;            ///< The last step of a run from the beginning.
+  double epochs = 0;                 ///< The epochs of these steps.
   /// Set if training.model.uint8_divisor is: the fields that it divides.
   std::optional<std::vector<std::string>> divided_fields;
 };

@@ -307,9 +307,14 @@ def test_text_is_not_for_a_model_with_a_tokenizer(accel, tmp_path):
 
 def test_records_are_not_text(accel, tmp_path):
     scripted(tmp_path / "model.pt")
+    (tmp_path / "chat.csv").write_text("user,text\n" * 100)
+    error = accel("config", tmp_path / "model.pt", "--data", tmp_path / "chat.csv", "-o", tmp_path / "c.yaml", code=2).stderr
+    assert "a .csv file has records" in error
+    # Lines of JSON may be lists of tokens, which the file says.
     (tmp_path / "chat.jsonl").write_text('{"messages": []}\n' * 100)
-    error = accel("config", tmp_path / "model.pt", "--data", tmp_path / "chat.jsonl", "-o", tmp_path / "c.yaml", code=2).stderr
-    assert "a .jsonl file has records" in error
+    accel("config", tmp_path / "model.pt", "--data", tmp_path / "chat.jsonl", "-o", tmp_path / "c.yaml")
+    error = accel("check", tmp_path / "c.yaml", code=2).stderr
+    assert "chat.jsonl': line 1: it is an object without 'input_ids'" in error
 
 
 def save_table(path, **tensors):

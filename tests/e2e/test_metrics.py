@@ -105,14 +105,45 @@ def test_samples_are_those_of_all_ranks_since_the_beginning(accel, tmp_path):
     config = masked_run(tmp_path, 2, mask, max_steps=4, **keys)
     checked = [json.loads(accel("check", "--json", config, "--set", f"training.max_steps={steps}").stdout)["training_data"]
                for steps in range(1, 5)]
-    assert "\nThe training data have 10 samples, with 2 steps per epoch; the run takes 2.00 epochs\n" in accel("check", config).stdout
+    assert "\nThe training data have 10 samples, with 2 steps per epoch; the run takes 4 steps, 2.00 epochs\n" in accel("check", config).stdout
     accel("launch", config)
-    assert checked == [{"samples": 10, "steps_per_epoch": 2, "epochs": record["epoch"]} for record in records(tmp_path, "loss")]
+    assert checked == [{"samples": 10, "steps_per_epoch": 2, "steps": record["step"], "epochs": record["epoch"]}
+                       for record in records(tmp_path, "loss")]
     said = accel("launch", masked_run(tmp_path, 1, mask, max_steps=7, **keys)).stderr
     assert [record["samples"] for record in records(tmp_path, "loss")] == [8, 12, 20, 24, 28, 32, 34]
     assert "trained on 34 samples since the beginning, 3.00 epochs of the data" in said
     state = json.loads((tmp_path / "out/checkpoints/checkpoint_4/trainer_state.json").read_text())
     assert state["samples_trained"] == 24 and state["data"]["samples_done"] == 12
+
+
+def test_epochs_end_a_run_on_any_number_of_ranks(accel, tmp_path):
+    """The data are those above: two steps of two ranks are an epoch, and three steps of one. The last step, the
+    schedule's length and what the commands show of it follow from the epochs and from where the run goes on."""
+    keys = {"gradient_accumulation_steps": 2, "data.drop_last": False, "checkpoint": {"every": 4, "resume": "auto"}}
+    mask = torch.ones(10, 6, dtype=torch.long)
+
+    def with_epochs(processes, epochs):
+        config = masked_run(tmp_path, processes, mask, epochs=epochs, **keys)
+        document = json.loads(config.read_text())
+        del document["training"]["max_steps"]
+        config.write_text(json.dumps(document))
+        return config
+
+    config = with_epochs(2, 2)
+    checked = accel("check", config).stdout
+    assert "\nThe training data have 10 samples, with 2 steps per epoch; the run takes 4 steps, 2.00 epochs\n" in checked
+    assert "step 4/4 " in accel("launch", config).stderr
+    assert "the run is finished" in accel("launch", config).stderr
+    config = with_epochs(1, 3)
+    said = accel("launch", config).stderr
+    assert "step 4 of 7" in said and "step 7/7 " in said and "3.00 epochs of the data" in said
+    assert [record["step"] for record in records(tmp_path, "loss")] == [1, 2, 3, 4, 5, 6, 7]
+    assert records(tmp_path, "loss")[-1]["epoch"] == 3
+    # The warm-up and the cosine of the configuration have a length of seven steps.
+    resolved = json.loads((tmp_path / "out/config.resolved.json").read_text())
+    assert resolved["training"]["max_steps"] == 7 and resolved["training"]["epochs"] == 3
+    assert "is of step 7, and the last step is 7; nothing to do" in accel("launch", config).stderr
+    assert "step 7 of 7" in accel("doctor", tmp_path / "out").stdout
 
 
 def test_an_evaluation_has_the_perplexity(accel, tmp_path):

@@ -89,13 +89,15 @@ struct ModelConfig {
 };
 
 struct DataSource {
-  std::string format;                ///< A name in the table of data/data_formats.hpp.
-  std::string path;                  ///< A path or a glob; matches are used in sorted order.
+  std::string format;  ///< A name in the table of data/data_formats.hpp.
+  std::string path;    ///< A path or a glob; matches are used in sorted order. Empty if there are no files.
   std::int64_t sequence_length = 0;  ///< The number of tokens per sample; 0 if the format sets it.
   /// The dtype of tokens without a header, "uint16" or "uint32"; if empty, each file's header says it.
   std::string dtype = {};
   /// How documents become samples: "best_fit" packs whole ones, "none" pads each. Empty for other formats.
   std::string packing = {};
+  std::int64_t vocabulary = 0;  ///< Of a format without files: the number of different tokens.
+  std::int64_t samples = 0;     ///< Of a format without files: the number of samples.
 };
 
 struct DataConfig {
@@ -220,7 +222,9 @@ struct TrainingConfig {
   DataConfig data;
   OptimizerConfig optimizer;
   SchedulerConfig lr_scheduler;
+  /// The last step of the run. With `epochs` it is at most the step that ends them.
   std::int64_t max_steps = 0;
+  std::int64_t epochs = 0;  ///< 0 if max_steps alone ends the run.
   std::int64_t gradient_accumulation_steps = 1;
   /// What a step's loss and gradient are the mean of: "batches" (of the means of micro-batches), or "tokens"
   /// (of all labels that count, over ranks and micro-batches).

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
@@ -20,7 +21,9 @@
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
+#include "core/config/mesh.hpp"
 #include "core/launch/origin.hpp"
+#include "data/batch_plan.hpp"
 
 namespace accel::launch {
 namespace {
@@ -66,24 +69,24 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
 }
 
-Beginning beginning_from(const fs::path& checkpoint, std::int64_t step,
-                         const config::TrainingConfig& training) {
-  const std::int64_t max_steps = training.max_steps;
+Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const config::LoadedConfig& loaded) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const std::int64_t last = last_step_from(loaded, checkpoint);
   const fs::path& output = training.output_dir;
   const bool exports = training.checkpoint.exports_safetensors;
-  if (step >= max_steps) {
+  if (step >= last) {
     if (exports && !fs::exists(output / "export")) {
       throw Error(ErrorKind::kMissing,
                   fmt::format("the run is finished, but '{}' is not there", (output / "export").string()))
           .hint(fmt::format("`accel merge-weights {} {}` writes it", checkpoint.string(),
                             (output / "export").string()));
     }
-    log::info(
-        fmt::format("the run is finished: '{}' is of step {}, and training.max_steps is {}; nothing to do",
-                    checkpoint.string(), step, max_steps));
+    log::info(fmt::format("the run is finished: '{}' is of step {}, and {} is {}; nothing to do",
+                          checkpoint.string(), step,
+                          training.epochs > 0 ? "the last step" : "training.max_steps", last));
     return {checkpoint, step, true};
   }
-  log::info(fmt::format("resuming from '{}', step {} of {}", checkpoint.string(), step, max_steps));
+  log::info(fmt::format("resuming from '{}', step {} of {}", checkpoint.string(), step, last));
   return {fs::canonical(checkpoint), step, false};
 }
 
@@ -135,7 +138,7 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' is not whole: {}", path.string(), *why))
           .hint("`accel verify` says what is damaged");
     }
-    return beginning_from(path, step, *loaded.config.training);
+    return beginning_from(path, step, loaded);
   });
 }
 
@@ -256,6 +259,19 @@ Beginning roll_back(const config::LoadedConfig& loaded, ckpt::RunCheckpoints& ch
 
 }  // namespace
 
+std::int64_t last_step_from(const config::LoadedConfig& loaded, const fs::path& checkpoint) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const fs::path file = checkpoint / ckpt::kRunStateName;
+  if (training.epochs == 0 || checkpoint.empty() || !fs::exists(file)) return training.max_steps;
+  const ckpt::RunState state = ckpt::read_run_state(file);
+  const BatchPlan plan{state.data.samples, training.data.batch_size,
+                       config::mesh_of(loaded.config).data_size(), training.data.drop_last};
+  const std::int64_t last =
+      checked_add(state.step, plan.steps_until(training.epochs, state.data.epoch, state.data.samples_done,
+                                               training.gradient_accumulation_steps));
+  return std::min(last, loaded.settings.get<std::int64_t>("training.max_steps").value_or(last));
+}
+
 Damage set_damaged_aside(const config::TrainingConfig& training,
                          const std::function<void(const std::string& text)>& tell) {
   const fs::path& path = training.checkpoint.resume_from;
@@ -340,7 +356,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
     const fs::path path = checkpoints.path_of(*newest);
-    const Beginning beginning = beginning_from(path, step_of(path), training);
+    const Beginning beginning = beginning_from(path, step_of(path), loaded);
     // A run that was killed behind its last commit may have left an old checkpoint half removed.
     if (beginning.is_finished) checkpoints.sweep();
     if (!beginning.is_finished) refuse_taken_names(loaded, *newest);

@@ -42,6 +42,12 @@ struct BeginningOptions {
 /// Checkpoints of which none is whole are an Error of kind kMissing: a run that begins anew would hide them.
 Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions options = {});
 
+/// The last step of a training that goes on from `checkpoint`, or from step 1 if the path is empty. With
+/// training.epochs it depends on the checkpoint: on another number of ranks than now an epoch had another
+/// number of steps. Throws Error as read_run_state() does.
+[[nodiscard]] std::int64_t last_step_from(const config::LoadedConfig& loaded,
+                                          const std::filesystem::path& checkpoint);
+
 /// What became of a damaged checkpoint.
 struct Damage {
   std::string text;         ///< What was found and done; empty if the checkpoint is as it was saved.

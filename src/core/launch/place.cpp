@@ -111,6 +111,7 @@ void find_checkpoint(LaunchRequest& request, Place& place) {
   place.begins_after = newest_step(training);
   place.first_step = beginning.step + 1;
   training.checkpoint.resume_from = beginning.checkpoint;
+  training.max_steps = last_step_from(request.loaded, beginning.checkpoint);
 }
 
 void claim(LaunchRequest& request, Place& place) {
@@ -227,7 +228,9 @@ void take_part(Membership membership, LaunchRequest& request, Place& place) {
   place.is_finished = welcome.is_finished;
   config::Config& config = request.loaded.config;
   config.launch.main_process_port = welcome.master_port;
-  if (trains(request)) config.training->checkpoint.resume_from = welcome.resume_from;
+  if (!trains(request)) return;
+  config.training->checkpoint.resume_from = welcome.resume_from;
+  config.training->max_steps = last_step_from(request.loaded, welcome.resume_from);
 }
 
 void report_ranks(const Place& place) {

@@ -23,7 +23,8 @@ TEST(DataFormatsTest, EachNameAndExtensionIsOfOneFormat) {
     EXPECT_TRUE(names.insert(format.name).second) << format.name;
     for (const std::string_view extension : format.extensions)
       EXPECT_TRUE(extension.empty() || extensions.insert(extension).second) << extension;
-    EXPECT_FALSE(format.note.empty() || format.example.empty()) << format.name;
+    EXPECT_FALSE(format.note.empty()) << format.name;
+    EXPECT_EQ(format.example.empty(), !format.has_files) << format.name;
     EXPECT_NE(format.open, nullptr) << format.name;
   }
   EXPECT_THROW((void)data_format("pictures"), Error);
@@ -38,23 +39,27 @@ TEST(DataFormatsTest, OneFormatTakesTokensOfAnyNumberAndOneHasItsOwnFields) {
   }
 }
 
-/// The names of the formats for which `holds`, with `between` between them.
-std::string names_of(bool (*holds)(const DataFormat&), const std::string& between) {
-  std::string names;
+/// The names of the formats for which `holds`, with `between` between them and `last` before the last.
+std::string names_of(bool (*holds)(const DataFormat&), const std::string& between, const std::string& last) {
+  std::vector<std::string_view> names;
   for (const DataFormat& format : kDataFormats) {
-    if (holds(format)) names += (names.empty() ? "" : between) + std::string(format.name);
+    if (holds(format)) names.push_back(format.name);
   }
-  return names;
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += std::string(i == 0 ? "" : i + 1 == names.size() ? last : between) + std::string(names[i]);
+  return text;
 }
 
 TEST(DataFormatsTest, TextsNameTheFormatsOfTheTable) {
-  EXPECT_EQ(names_of([](const DataFormat&) { return true; }, "|"), kFormatNames);
-  EXPECT_EQ(std::string(kFormatNames) + "|synthetic", kKnownFormatNames);
-  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_dtype; }, ", "), kDtypeFormat);
-  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_own_fields; }, ", "), kOwnFieldsFormat);
-  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_documents; }, ", "), kDocumentsFormat);
+  EXPECT_EQ(names_of([](const DataFormat&) { return true; }, "|", "|"), kFormatNames);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_dtype; }, ", ", " and "), kDtypeFormat);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_own_fields; }, ", ", " and "),
+            kOwnFieldsFormat);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_documents; }, ", ", " and "),
+            kDocumentsFormat);
   EXPECT_EQ(names_of([](const DataFormat& format) { return !format.has_own_fields && !format.has_documents; },
-                     " and "),
+                     ", ", " and "),
             kTokenFormats);
 }
 

@@ -80,6 +80,30 @@ TEST(BatchPlanTest, EpochsAreThoseOfTheStepsThatATrainingTakes) {
   }));
 }
 
+/// Micro-batches are taken one by one from a place in the data, as a training does that goes on there.
+TEST(BatchPlanTest, StepsAreLeftUntilTheEpochsAreDone) {
+  EXPECT_TRUE(rc::check("steps that are left", [] {
+    const BatchPlan plan{.samples = *rc::gen::inRange<std::int64_t>(12, 60),
+                         .batch_size = *rc::gen::inRange<std::int64_t>(1, 4),
+                         .data_size = *rc::gen::inRange(1, 4),
+                         .drop_last = *rc::gen::arbitrary<bool>()};
+    const auto accumulated = *rc::gen::inRange<std::int64_t>(1, 4);
+    const auto epochs = *rc::gen::inRange<std::int64_t>(1, 4);
+    const auto first = *rc::gen::inRange<std::int64_t>(0, 4);
+    const auto done = *rc::gen::inRange<std::int64_t>(0, 64);  // A completed batch may exceed the samples.
+    const std::int64_t taken = plan.batch_size * plan.data_size;
+    std::int64_t steps = 0;
+    for (std::int64_t epoch = first; epoch < epochs; ++epoch) {
+      std::int64_t micro_batches = 0;
+      for (std::int64_t left = plan.samples - (epoch == first ? done : 0); left > 0; left -= taken) {
+        if (left < taken && plan.drop_last) break;
+        if (micro_batches++ % accumulated == 0) ++steps;
+      }
+    }
+    RC_ASSERT(plan.steps_until(epochs, first, done, accumulated) == steps);
+  }));
+}
+
 TEST(BatchPlanTest, AnEpochGoesOnOnAnyNumberOfRanks) {
   // Ten of the 50 samples are done. The rest, on three ranks, are cut into batches from there.
   BatchPlan plan{50, 2, 3, false, 10};

@@ -36,19 +36,20 @@ constexpr double kLargestFloat = std::numeric_limits<float>::max();
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
-                           std::string_view dtype, std::string_view packing, Idle idle) {
+                           std::string_view dtype, std::string_view packing,
+                           std::string_view vocabulary, std::string_view samples, Idle idle) {
   return std::to_array<Key>({
       {.path = format,
        .help = kFormatHelp,
        .member = data<Source..., &DataSource::format>,
-       .choices = kKnownFormatNames,
-       .built = kFormatNames,
+       .choices = kFormatNames,
        .traits = kNoNumbers | kRequired},
       {.path = path,
-       .help = "A file, or a glob whose matches are taken in sorted order",
+       .help = "A file, or a glob whose matches are taken in sorted order. Required, but not for synthetic",
        .member = data<Source..., &DataSource::path>,
        .idle = idle,
-       .traits = kNoNumbers | kRequired},
+       .standard = "none",
+       .traits = kNoNumbers | kComputed},
       {.path = length,
        .type = Type::kInt,
        .help = "Number of tokens of a sample. Required, but not for tensors",
@@ -67,6 +68,22 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
            "How documents become samples: best_fit puts whole ones together, none fills each up with padding",
        .member = data<Source..., &DataSource::packing>,
        .choices = "none|best_fit",
+       .standard = "none",
+       .traits = kNoNumbers | kComputed},
+      {.path = vocabulary,
+       .type = Type::kInt,
+       .help = "How many different tokens there are. Required for synthetic, and for nothing else",
+       .member = data<Source..., &DataSource::vocabulary>,
+       .min = 1,
+       .max = 4'294'967'296,
+       .standard = "none",
+       .traits = kNoNumbers | kComputed},
+      {.path = samples,
+       .type = Type::kInt,
+       .help = "Number of samples. Required for synthetic, and for nothing else",
+       .member = data<Source..., &DataSource::samples>,
+       .min = 1,
+       .max = 1e15,
        .standard = "none",
        .traits = kNoNumbers | kComputed},
   });
@@ -144,10 +161,12 @@ constexpr auto kModelKeys = std::to_array<Key>({
 
 constexpr auto kTrainData = source_keys<&DataConfig::train>(
     "training.data.train.format", "training.data.train.path", "training.data.train.sequence_length",
-    "training.data.train.dtype", "training.data.train.packing", {});
+    "training.data.train.dtype", "training.data.train.packing",
+    "training.data.train.vocabulary", "training.data.train.samples", {});
 constexpr auto kEvalData = source_keys<&DataConfig::eval>(
     "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
-    "training.data.eval.dtype", "training.data.eval.packing",
+    "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.vocabulary",
+    "training.data.eval.samples",
     {"there is no evaluation without 'training.eval_every'",
      [](const Config& config) { return config.training->eval_every == 0; }});
 
@@ -184,11 +203,18 @@ constexpr auto kDataKeys = std::to_array<Key>({
 
 constexpr auto kLoopKeys = std::to_array<Key>({
     {.path = "training.max_steps",
-     .help = "Steps of the optimizer",
+     .help = "Steps of the optimizer. Required without training.epochs",
      .member = training<&TrainingConfig::max_steps>,
      .min = 1,
-     .traits = kNoNumbers | kRequired},
-    {.path = "training.epochs", .type = Type::kInt, .help = "A limit in epochs", .built = kNothing, .min = 1},
+     .standard = "those of training.epochs",
+     .traits = kNoNumbers},
+    {.path = "training.epochs",
+     .help = "Epochs of the training data, which end the run if training.max_steps does not end it before",
+     .member = training<&TrainingConfig::epochs>,
+     .min = 1,
+     .max = 1e9,
+     .standard = "none",
+     .traits = kNoNumbers},
     {.path = "training.gradient_accumulation_steps",
      .help = "Micro-batches per step",
      .member = training<&TrainingConfig::gradient_accumulation_steps>,

@@ -63,6 +63,11 @@ constexpr auto kComputedValues = std::to_array<ComputedValue>({
      [](const LoadedConfig& loaded) -> std::optional<Value> {
        return loaded.settings.get<std::string>("launch.tee").value_or("0");
      }},
+    {"training.epochs",
+     [](const LoadedConfig& loaded) -> std::optional<Value> {
+       const std::int64_t epochs = loaded.config.training->epochs;
+       return epochs > 0 ? number(epochs) : Value();
+     }},
     {"training.lr_scheduler.total_steps",
      [](const LoadedConfig& loaded) -> std::optional<Value> {
        const TrainingConfig& training = *loaded.config.training;

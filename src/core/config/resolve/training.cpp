@@ -4,13 +4,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "core/config/loaded_config.hpp"
+#include "core/config/mesh.hpp"
 #include "core/config/resolve/members.hpp"
 #include "core/config/resolve/resolve.hpp"
 #include "data/data_formats.hpp"
+#include "data/needed_fields.hpp"
+#include "data/sample_source.hpp"
 
 namespace accel::config {
 namespace {
@@ -19,20 +24,34 @@ namespace {
 void resolve_source(const Settings& settings, const ConfigRequest& request, const std::string& path,
                     DataSource& source) {
   const DataFormat& format = data_format(source.format);
-  if (format.sample.empty()) {
-    const auto length = settings.get<std::int64_t>(path + ".sequence_length");
-    if (!length) fail_missing(path + ".sequence_length", settings, request.file);
-    source.sequence_length = *length;
-    source.dtype = settings.get<std::string>(path + ".dtype").value_or("");
+  const bool is_cut = format.sample.empty();
+  const auto refuse = [&](const std::string& key, const std::string& hint) {
+    if (!settings.has(key)) return;
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' means nothing for the format '{}'",
+                                               settings.where(key), key, format.name))
+        .hint(hint);
+  };
+  const auto read = [&](const char* name, bool is_needed, auto& value) {
+    const std::string key = path + name;
+    if (!is_needed)
+      return refuse(key,
+                    is_cut ? "leave it out" : fmt::format("leave it out: {} is a sample", format.sample));
+    const auto setting = settings.get<std::decay_t<decltype(value)>>(key);
+    if (!setting) fail_missing(key, settings, request.file);
+    value = *setting;
+  };
+  read(".path", format.has_files, source.path);
+  read(".sequence_length", is_cut, source.sequence_length);
+  read(".vocabulary", !format.has_files, source.vocabulary);
+  read(".samples", !format.has_files, source.samples);
+  if (!is_cut) {
+    for (const char* key : {".dtype", ".packing"})
+      refuse(path + key, fmt::format("leave it out: {} is a sample", format.sample));
+  }
+  source.dtype = settings.get<std::string>(path + ".dtype").value_or("");
+  if (is_cut) {
     source.packing =
         settings.get<std::string>(path + ".packing").value_or(format.has_documents ? "none" : "");
-    return;
-  }
-  for (const char* key : {".sequence_length", ".dtype", ".packing"}) {
-    if (settings.find(path + key) == nullptr) continue;
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}{}' means nothing for the format '{}'",
-                                               settings.where(path + key), path, key, format.name))
-        .hint(fmt::format("leave it out: {} is a sample", format.sample));
   }
 }
 
@@ -53,6 +72,24 @@ std::optional<ProfileConfig> profile_of(const Settings& settings, std::int64_t m
         .hint("for example [5, 8]");
   }
   return ProfileConfig{static_cast<std::int64_t>((*steps)[0]), static_cast<std::int64_t>((*steps)[1])};
+}
+
+/// Sets the last step by training.epochs. What the run takes of the data must be known before its ranks
+/// start, so that the data are opened here.
+void resolve_max_steps(Config& config, const Settings& settings, const ConfigRequest& request) {
+  static constexpr std::string_view kSteps = "training.max_steps";
+  static constexpr std::string_view kEpochs = "training.epochs";
+  TrainingConfig& training = *config.training;
+  if (!settings.has(kSteps) && !settings.has(kEpochs)) fail_missing(kSteps, settings, request.file);
+  if (!settings.has(kSteps)) training.max_steps = std::numeric_limits<std::int64_t>::max();
+  // A plan and an evaluation take no step, and their configuration may name data that are not there.
+  if (training.epochs == 0 || request.only_plans || !request.needs_training_data) return;
+  const std::int64_t steps = blamed_on(kEpochs, settings, [&] {
+    const auto data = data_format(training.data.train.format).open(training.data.train);
+    return plan_epoch(*data, training.data, mesh_of(config).data_size())
+        .steps_until(training.epochs, 0, 0, training.gradient_accumulation_steps);
+  });
+  training.max_steps = std::min(training.max_steps, steps);
 }
 
 /// Fills in the options that the optimizer has.
@@ -102,6 +139,7 @@ void resolve_training(Config& config, const Settings& settings, const ConfigRequ
   resolve_optimizer(settings, training.optimizer);
   read_every(settings, training.checkpoint);
   training.checkpoint.host_memory = host_memory_of(settings);
+  resolve_max_steps(config, settings, request);
   training.profile = profile_of(settings, training.max_steps);
 }
 

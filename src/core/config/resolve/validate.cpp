@@ -26,6 +26,7 @@ void require_file(const std::filesystem::path& path, const Settings& settings, s
 }
 
 void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
+  if (!data_format(source.format).has_files) return;
   const std::string key = section + ".path";
   glob_t found{};
   const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, &::globfree);

@@ -66,8 +66,8 @@ Config unusual_config() {
   training.model = {
       "gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", -1, 0.1, {1, 2},
       1e-4,     255};
-  training.data = {{"text", "data/*.txt", 256, "uint16", "best_fit"},
-                   DataSource{"tokens", "eval.bin", 128, "uint32", "none"},
+  training.data = {{"text", "data/*.txt", 256, "uint16", "best_fit", 300, 40},
+                   DataSource{"tokens", "eval.bin", 128, "uint32", "none", 301, 41},
                    8,
                    false,
                    false,
@@ -81,6 +81,7 @@ Config unusual_config() {
   training.lr_scheduler = {
       "cosine", 100, 0.1, 2000, 1.5, 1e-6, 2, 7, 0.2, 9, "cosine", "linear", {0.5, 3, 1e-3, "abs", 4, 1e-5}};
   training.max_steps = 1000;
+  training.epochs = 7;
   training.gradient_accumulation_steps = 4;
   training.loss_mean = "tokens";
   training.max_grad_norm = 1.0 / 3.0;

@@ -157,9 +157,7 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
 
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
   const std::pair<const char*, const char*> rows[] = {
-      {"epochs=3", "epochs: 3"},
       {"sync_each_batch=true", "sync_each_batch: true"},
-      {"data.train.format=synthetic", "data.train.format: synthetic"},
       {"data.workers=4", "data.workers: 4"},
       {"metrics.jsonl=false", "metrics.jsonl: false"},
   };
