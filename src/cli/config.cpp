@@ -114,10 +114,10 @@ std::optional<std::vector<SampleField>> fields_of(const std::string& path) {
 /// Says which inputs and targets the data lack.
 void warn_of_fields(const Starter& starter) {
   const auto warn = [&](const std::string& who, const std::string& name) {
-    log::warn(starter.options.fields
-                  ? fmt::format("{} '{}', and the data have no such field: they have {}", who, name,
-                                starter.field_names())
-                  : fmt::format("{} '{}', and text and tokens data have no such field", who, name));
+    log::warn(starter.options.fields ? fmt::format("{} '{}', and the data have no such field: they have {}",
+                                                   who, name, starter.field_names())
+                                     : fmt::format("{} '{}', and data of format '{}' have no such field", who,
+                                                   name, starter.data_format->name));
   };
   for (const StarterInput& input : starter.inputs) {
     if (!starter.has(input)) warn("forward takes", input.argument);

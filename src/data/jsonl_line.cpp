@@ -19,7 +19,7 @@ using nlohmann::json;
       .hint(
           "a line of format: jsonl is a list of token ids, [1, 2], or an object with one, {\"input_ids\": "
           "[1, "
-          "2]}; the guide has the lines that write the tokens of text (Text for a model with a tokenizer)");
+          "2]}; `accel-export --tokenize` makes tokens of chats, prompts and texts for format: documents");
 }
 
 /// Takes the tokens of a line while it is parsed, so that no document is built of it.

@@ -77,7 +77,7 @@ def test_lines_of_text_end_before_anything_starts(accel, tmp_path):
     (tmp_path / "chat.jsonl").write_text('[1, 2]\n{"text": "In the beginning"}\n')
     said = run(accel, tmp_path, code=2, format="jsonl", path=str(tmp_path / "chat.jsonl"))
     assert "chat.jsonl': line 2: it is an object without 'input_ids'" in said
-    assert "the guide has the lines that write the tokens of text" in said
+    assert "`accel-export --tokenize` makes tokens of chats, prompts and texts" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -121,8 +121,8 @@ TEST_F(DocumentsTest, APackHasWholeDocumentsThatLabelsDoNotLeave) {
   EXPECT_THAT(values_of(*source, 0, "labels", Labels::kInputs), ElementsAre(-100, 11, 12, -100, -100, 21));
   EXPECT_THAT(values_of(*source, 1, "input_ids"), ElementsAre(30, 31, 32, 7, 7, 7));
   EXPECT_THAT(values_of(*source, 1, "position_ids"), ElementsAre(0, 1, 2, 0, 1, 2));
-  EXPECT_EQ(source->position(0),
-            "data file '" + (dir_ / "a.safetensors").string() + "', document 0, the first of 2 in the sample");
+  EXPECT_EQ(source->position(0), "data file '" + (dir_ / "a.safetensors").string() +
+                                     "', document 0, the first of 2 in the sample");
 }
 
 TEST_F(DocumentsTest, WhatIsBehindTheSequenceLengthIsLeftOut) {

@@ -36,8 +36,8 @@ constexpr double kLargestFloat = std::numeric_limits<float>::max();
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
-                           std::string_view dtype, std::string_view packing,
-                           std::string_view vocabulary, std::string_view samples, Idle idle) {
+                           std::string_view dtype, std::string_view packing, std::string_view vocabulary,
+                           std::string_view samples, Idle idle) {
   return std::to_array<Key>({
       {.path = format,
        .help = kFormatHelp,
@@ -161,8 +161,8 @@ constexpr auto kModelKeys = std::to_array<Key>({
 
 constexpr auto kTrainData = source_keys<&DataConfig::train>(
     "training.data.train.format", "training.data.train.path", "training.data.train.sequence_length",
-    "training.data.train.dtype", "training.data.train.packing",
-    "training.data.train.vocabulary", "training.data.train.samples", {});
+    "training.data.train.dtype", "training.data.train.packing", "training.data.train.vocabulary",
+    "training.data.train.samples", {});
 constexpr auto kEvalData = source_keys<&DataConfig::eval>(
     "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
     "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.vocabulary",
