@@ -173,7 +173,8 @@ ExitCode run_runs(const std::string& given, const Globals& globals) {
   // The newest sign of life comes first. Those that run go before the others.
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
     const auto key = [](const Run& run) {
-      return std::pair(run.damage.empty() && run.state == launch::RunState::kRunning, run.time);
+      return std::pair(run.damage.empty() && run.state == launch::RunState::kRunning,
+                       std::isfinite(run.time) ? run.time : 0);
     };
     return key(a) != key(b) ? key(a) > key(b) : a.directory < b.directory;
   });

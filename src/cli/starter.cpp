@@ -115,14 +115,19 @@ bool is_whole_number(ckpt::DType dtype) {
          dtype == ckpt::DType::kInt64 || dtype == ckpt::DType::kUInt8;
 }
 
-/// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers,
-/// if there are others. Empty if neither is there.
-std::string field_of_labels(const std::vector<SampleField>& fields) {
+/// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers that
+/// is no argument of forward and no picture of uint8, if there are others. Empty if neither is there.
+std::string field_of_labels(const std::vector<SampleField>& fields, const std::vector<StarterInput>& inputs) {
+  const auto is_argument = [&](const SampleField& field) {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const StarterInput& input) { return input.argument == field.name; });
+  };
   std::string only;
   std::size_t count = 0;
   for (const SampleField& field : fields) {
     if (is_name_of_labels(field.name) || field.name == "y") return field.name;
-    if (!is_whole_number(field.dtype)) continue;
+    const bool is_picture = field.dtype == ckpt::DType::kUInt8 && !field.shape.empty();
+    if (!is_whole_number(field.dtype) || is_picture || is_argument(field)) continue;
     only = field.name;
     ++count;
   }
@@ -137,7 +142,7 @@ void match_fields(const std::vector<SampleField>& fields, Starter& starter) {
   };
   std::set<std::string> left;
   for (const SampleField& field : fields) left.insert(field.name);
-  const std::string labels = has(starter.targets) ? starter.targets : field_of_labels(fields);
+  const std::string labels = has(starter.targets) ? starter.targets : field_of_labels(fields, starter.inputs);
   if (!labels.empty()) starter.targets = labels;
   std::vector<StarterInput*> without;
   for (StarterInput& input : starter.inputs) {

@@ -33,6 +33,7 @@ ckpt::SafetensorsHeader header_of(const std::string& path) {
   try {
     return ckpt::read_safetensors_header(File::open_read(path));
   } catch (const Error& error) {
+    if (is_by_signal(error.kind()) || error.kind() == ErrorKind::kFailure) throw;
     refuse_file(fmt::format("it is not a safetensors file: {}", error.message()));
   }
 }
@@ -174,6 +175,9 @@ void DocumentFiles::set_vocabulary(std::int64_t tokens) {
         .hint("was the data made with another tokenizer than the model's?");
   }
   vocabulary_ = tokens;
+  // Padding is no label and is seen by nobody, so any token will do, such as where a tokenizer has a token of
+  // its own for it that the model lacks.
+  if (padding_ >= tokens) padding_ = 0;
 }
 
 void DocumentFiles::read_tokens(std::int64_t document, std::span<std::int64_t> out) const {

@@ -105,3 +105,15 @@ def test_a_short_length_leaves_no_room_for_a_pack(export):
     said, notes, _ = export("llama", {}, "--length", "8")
     assert "keeps_documents_apart" not in notes
     assert accel_export.packs.ranges_of(11) == [] and accel_export.packs.ranges_of(12) == [(0, 5), (5, 9), (9, 12)]
+
+
+def test_the_weights_in_the_file_are_the_models_own(export, accel, tmp_path):
+    """Zeros, too, such as the biases of a new model, which get other values while gradients are compared."""
+    _, _, model = export("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}, "--weights")
+    accel("import", tmp_path / "model.pt2", tmp_path / "model.pt")
+    stored = dict(torch.jit.load(str(tmp_path / "model.pt")).named_parameters())
+    zeros = 0
+    for name, parameter in model.named_parameters():
+        assert torch.equal(stored[name], parameter), name
+        zeros += parameter.count_nonzero() == 0
+    assert zeros > 0

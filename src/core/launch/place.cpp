@@ -165,8 +165,11 @@ void fit(const ReducedWorld& reduced, LaunchRequest& request, Place& place) {
   if (reduced.num_processes != world.num_processes)
     change += fmt::format(": {} ranks, not {}", reduced.num_processes, world.num_processes);
   if (trains(request) && reduced.num_processes != world.num_processes)
-    change += fmt::format("; a step takes {} samples, not {}, at the same learning rate",
-                          samples_of(fitted.config), samples_of(request.loaded.config));
+    change += fmt::format("; a step takes {} samples, not {}, {}", samples_of(fitted.config),
+                          samples_of(request.loaded.config),
+                          fitted.config.training->epochs > 0
+                              ? "so that training.epochs and the schedule are of another number of steps"
+                              : "at the same learning rate");
   log::warn(change);
   request.loaded = std::move(fitted);
   world.num_processes = reduced.num_processes;

@@ -1,5 +1,6 @@
 """Compares a file with its model: loss and gradients at several sizes, in training and in evaluation."""
 
+import contextlib
 import random
 import warnings
 
@@ -108,6 +109,22 @@ def difference(found, expected, floor):
     return float("inf") if worst.isnan() else worst.item()
 
 
+@contextlib.contextmanager
+def kept_zeros(model):
+    """Parameters of zeros alone, which prepare() changes, are zeros again at the end: the file may be written after that."""
+    zeros = [parameter for parameter in model.parameters() if is_zero(parameter)]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter in zeros:
+                parameter.zero_()
+
+
+def is_zero(parameter):
+    return parameter.is_floating_point() and parameter.device.type != "meta" and parameter.count_nonzero() == 0
+
+
 def prepare(subject, file):
     """Opens both sides. The file's parameters get the dtype in which the model computes. Parameters of zeros alone, as a
     new adapter has, get other values on both sides, because they hide the gradients of others."""
@@ -116,7 +133,7 @@ def prepare(subject, file):
         for name, parameter in names_of(subject.model, "named_parameters").items():
             if name not in values:
                 raise Refused(f"the file has no parameter '{name}'")
-            if parameter.is_floating_point() and parameter.count_nonzero() == 0:
+            if is_zero(parameter):
                 parameter.normal_(std=0.02, generator=torch.Generator().manual_seed(len(name)))
                 values[name].copy_(parameter)
             if values[name].dtype != parameter.dtype:

@@ -141,9 +141,10 @@ class Exporter:
         if subject.dtype != torch.float32:
             ones = []  # They were compared in float32, without the noise that a short input has in 16 bits.
         find_place = functools.partial(locate.place, recorded if self.options.is_program else None, subject)
-        worst = check.compare(subject, path, sets, not self.options.is_program, find_place, ones)
-        if self.leak is None and packs.may_pack(subject):
-            self.leak = packs.leak(subject, path, not self.options.is_program)
+        with check.kept_zeros(subject.model):
+            worst = check.compare(subject, path, sets, not self.options.is_program, find_place, ones)
+            if self.leak is None and packs.may_pack(subject):
+                self.leak = packs.leak(subject, path, not self.options.is_program)
         if accel is not None:
             path.unlink()
         where = " and ".join(check.shown(sizes) for sizes in sets)

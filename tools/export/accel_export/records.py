@@ -41,7 +41,7 @@ def record_of(path, number, line):
     place = f"{path}:{number}"
     try:
         value = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{place}: the line is not JSON: {error}\nhint: each line is one JSON object; {KINDS}") from None
     if not isinstance(value, dict):
         raise Refused(f"{place}: the line is not a JSON object\nhint: {KINDS}")

@@ -44,7 +44,11 @@ LiveStatus::LiveStatus(const LaunchPlan& plan, Terminal& terminal) : terminal_(t
   state_ = std::make_shared<State>();
   state_->source = plan.status;
   state_->record = plan.workers.front().flight_record;
-  thread_ = thread_without_signals([state = state_] { state->make_lines(); });
+  try {
+    thread_ = thread_without_signals([state = state_] { state->make_lines(); });
+  } catch (const std::exception&) {
+    state_ = nullptr;  // A run needs no status.
+  }
 }
 
 LiveStatus::~LiveStatus() { end(); }

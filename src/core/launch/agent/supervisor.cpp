@@ -64,6 +64,7 @@ class Supervisor {
         if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
       }
       kill_orphans();
+      live_status_.end();
       terminal_.drain(kDrainTime);
     } catch (const std::exception&) {
       // There is no memory for the list of processes. The kernel kills the workers when this process ends.
