@@ -26,8 +26,9 @@ class OnTerminal:
     def __init__(self, accel_path, tmp_path, *arguments, env=None, columns=COLUMNS):
         self.reader, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        # In a process group of its own: that of the tests may be orphaned, and in such a one the kernel ignores SIGTSTP.
         self.process = subprocess.Popen([accel_path, "launch", *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,
-                                        stdout=theirs, stderr=theirs, env={**os.environ, **A_TERMINAL, **(env or {})})
+                                        stdout=theirs, stderr=theirs, env={**os.environ, **A_TERMINAL, **(env or {})}, process_group=0)
         os.close(theirs)
         self.columns, self.data = columns, b""
 

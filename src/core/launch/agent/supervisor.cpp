@@ -60,9 +60,8 @@ class Supervisor {
   /// Workers are left here only after an error.
   ~Supervisor() {
     try {
-      for (const Worker& worker : workers_) {
+      for (const Worker& worker : workers_)
         if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
-      }
       kill_orphans();
       live_status_.end();
       terminal_.drain(kDrainTime);
