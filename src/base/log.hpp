@@ -16,7 +16,7 @@ enum class Color { kAuto, kAlways, kNever };
 
 /// Sets up the one logger, which writes to stderr; stdout is for results alone. `prefix` stands before every
 /// line ("accel", or "rank 1" in a worker). Call once at the start of main; before that the prefix is "accel"
-/// and the level kNormal. Under kAuto, the answer no of allows_colors() means kNever.
+/// and the level kNormal. kAuto is kNever where allows_colors() is false.
 void init(std::string_view prefix, Level level, Color color);
 
 /// Sends the log's lines, with their newlines, to `write` instead of to stderr, as long as the object lives.

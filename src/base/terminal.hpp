@@ -7,8 +7,8 @@
 
 namespace accel {
 
-/// The number of characters in a line of the terminal behind a descriptor; nothing if it is not a terminal,
-/// or one that does not know it.
+/// The number of characters in a line of the terminal behind a descriptor; nothing if the descriptor is not a
+/// terminal, or if the terminal does not say the number.
 [[nodiscard]] std::optional<std::size_t> terminal_width(int fd);
 
 /// Whether lines may be drawn over what was drawn before: the descriptor is a terminal, TERM is neither

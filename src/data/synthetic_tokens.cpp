@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/error.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "data/data_formats.hpp"
 #include "data/sample_source.hpp"
+#include "data/token_sample.hpp"
 
 namespace accel {
 namespace {
@@ -40,12 +40,7 @@ class SyntheticTokens final : public SampleSource {
   const std::vector<SampleField>& fields() const override { return fields_; }
 
   void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const override {
-    const std::vector<std::int64_t> tokens = tokens_of(sample, length_ + 1);
-    const auto copy = [&](std::size_t first, std::span<std::byte> to) {
-      if (!to.empty()) std::memcpy(to.data(), tokens.data() + first, to.size());
-    };
-    copy(0, out[0]);
-    copy(labels == Labels::kInputs ? 0 : 1, out[1]);
+    write_token_sample(tokens_of(sample, length_ + 1), labels, out);
   }
 
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) override {

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "data/data_formats.hpp"
 #include "data/fingerprint.hpp"
 #include "data/sample_source.hpp"
+#include "data/token_sample.hpp"
 #include "data/token_stream.hpp"
 
 namespace accel {
@@ -35,11 +35,7 @@ class TokenWindows final : public SampleSource {
   void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const override {
     std::vector<std::int64_t> tokens(static_cast<std::size_t>(length_) + 1);
     stream_.read(sample * length_, tokens);
-    const auto copy = [&](std::size_t first, std::span<std::byte> to) {
-      if (!to.empty()) std::memcpy(to.data(), tokens.data() + first, to.size());
-    };
-    copy(0, out[0]);
-    copy(labels == Labels::kInputs ? 0 : 1, out[1]);
+    write_token_sample(tokens, labels, out);
   }
 
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) override {

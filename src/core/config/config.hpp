@@ -78,8 +78,8 @@ struct ModelConfig {
   std::string targets = "labels";       ///< The batch field that the loss compares the output with.
   std::string output = "0";             ///< The index or the name of the output, if forward returns several.
   std::int64_t ignore_index = -100;     ///< A target of this value does not count.
-  double label_smoothing = 0;           ///< As in torch.nn.CrossEntropyLoss.
-  std::vector<double> class_weights;    ///< For each class; empty for equal weights.
+  double label_smoothing = 0;           ///< That of torch.nn.CrossEntropyLoss.
+  std::vector<double> class_weights;    ///< The weight of each class; empty if all are equal.
   double z_loss = 0;                    ///< The factor of the mean square of the logits' logsumexp.
   std::optional<double> uint8_divisor;  ///< forward gets fields of uint8 as float32 divided by this.
   /// Whether the loss compares the output with numbers of classes.
@@ -96,8 +96,8 @@ struct DataSource {
   std::string dtype = {};
   /// How documents become samples: "best_fit" packs whole ones, "none" pads each. Empty for other formats.
   std::string packing = {};
-  std::int64_t vocabulary = 0;  ///< Of a format without files: the number of different tokens.
-  std::int64_t samples = 0;     ///< Of a format without files: the number of samples.
+  std::int64_t vocabulary = 0;  ///< The number of different tokens, for a format without files.
+  std::int64_t samples = 0;     ///< The number of samples, for a format without files.
 };
 
 struct DataConfig {
@@ -135,14 +135,14 @@ struct SchedulerConfig {
   double min_lr_ratio = 0.0;              ///< The least fraction of `lr`.
   std::int64_t total_steps = 0;           ///< The number of steps; 0 stands for max_steps.
   std::optional<double> num_cycles;       ///< Without it, that of the schedule.
-  double lr_end = 1e-7;                   ///< With polynomial: the last learning rate.
-  double power = 1;                       ///< With polynomial.
-  std::int64_t timescale = 0;             ///< With inverse_sqrt; 0 for the warm-up, or 10,000 without one.
-  std::optional<double> warmup_lr_ratio;  ///< With cosine_warmup_with_min_lr: where the warm-up begins.
-  std::int64_t decay_steps = 0;           ///< With warmup_stable_decay: the last steps, in which it decays.
-  std::string warmup_type = "linear";     ///< With warmup_stable_decay: linear, cosine or 1-sqrt.
-  std::string decay_type = "cosine";      ///< With warmup_stable_decay: linear, cosine or 1-sqrt.
-  PlateauConfig plateau;                  ///< With reduce_lr_on_plateau.
+  double lr_end = 1e-7;                   ///< The last learning rate of polynomial.
+  double power = 1;                       ///< The power of polynomial.
+  std::int64_t timescale = 0;             ///< That of inverse_sqrt; 0 is the warm-up, or 10,000 without one.
+  std::optional<double> warmup_lr_ratio;  ///< Where the warm-up of cosine_warmup_with_min_lr begins.
+  std::int64_t decay_steps = 0;           ///< The last steps of warmup_stable_decay, in which it decays.
+  std::string warmup_type = "linear";     ///< It is linear, cosine or 1-sqrt; for warmup_stable_decay.
+  std::string decay_type = "cosine";      ///< It is linear, cosine or 1-sqrt; for warmup_stable_decay.
+  PlateauConfig plateau;                  ///< The options of reduce_lr_on_plateau.
 };
 
 /// The forms of a checkpoint, as Accelerate names them.

@@ -17,9 +17,9 @@ std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batc
 /// kind kUsage.
 at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch);
 
-/// What the mean of loss_of() has been divided by, as a tensor of one float64: the number of labels that
-/// count, or the sum of their training.model.class_weights. Only for losses with classes, and after
-/// loss_of().
+/// What the mean of loss_of() has been divided by, but for its z_loss, as a tensor of one float64: the number
+/// of labels that count, or the sum of their training.model.class_weights. Only for losses with classes, and
+/// after loss_of().
 at::Tensor weight_of_labels(const config::ModelConfig& config, const Batch& batch);
 
 /// How many labels that count have the largest logit, as a tensor of one integer on the device of the logits.

@@ -21,7 +21,8 @@ namespace accel::train {
 /// shard group owns each matrix (plan/matrix_owners). An all-gather brings the momentum of a flat buffer in
 /// bfloat16, in which Newton-Schulz computes, and a reduce-scatter takes the results to the shards: each
 /// element has one summand that is not zero, so that nothing is rounded. The numbers are those of torch on
-/// one process. A step takes two bytes for each element of the buffers of a bucket.
+/// one process. A step takes two bytes for each element of the buffers of a bucket, and two more for the
+/// matrices that the rank owns.
 class Muon {
  public:
   /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `shards` is the

@@ -18,43 +18,32 @@ constexpr Member schedule = member<&Config::training, &TrainingConfig::lr_schedu
 template <auto Member>
 constexpr auto plateau = schedule<&SchedulerConfig::plateau, Member>;
 
+inline constexpr char kPolynomial[] = "polynomial";
+inline constexpr char kInverseSqrt[] = "inverse_sqrt";
+inline constexpr char kCosineWarmup[] = "cosine_warmup_with_min_lr";
+inline constexpr char kStable[] = "warmup_stable_decay";
+inline constexpr char kOnPlateau[] = "reduce_lr_on_plateau";
+
 constexpr Idle kNoStep = {"the schedule does not follow the step", [](const Config& config) {
                             const std::string& type = config.training->lr_scheduler.type;
-                            return type == "constant" || type == "reduce_lr_on_plateau";
+                            return type == "constant" || type == kOnPlateau;
                           }};
 
 constexpr Idle kNoEnd = {"the schedule has no end", [](const Config& config) {
                            const std::string& type = config.training->lr_scheduler.type;
                            return kNoStep.applies(config) || type == "constant_with_warmup" ||
-                                  type == "inverse_sqrt";
+                                  type == kInverseSqrt;
                          }};
-constexpr Idle kNoCosine = {
-    "the schedule has no cosine", [](const Config& config) {
-      const SchedulerConfig& schedule = config.training->lr_scheduler;
-      return !schedule.type.starts_with("cosine") &&
-             (schedule.type != "warmup_stable_decay" || schedule.decay_type != "cosine");
-    }};
+constexpr Idle kNoCosine = {"the schedule has no cosine", [](const Config& config) {
+                              const SchedulerConfig& schedule = config.training->lr_scheduler;
+                              return !schedule.type.starts_with("cosine") &&
+                                     (schedule.type != kStable || schedule.decay_type != "cosine");
+                            }};
 
-struct Polynomial {
-  static constexpr const char* kName = "polynomial";
-};
-struct InverseSqrt {
-  static constexpr const char* kName = "inverse_sqrt";
-};
-struct CosineWarmup {
-  static constexpr const char* kName = "cosine_warmup_with_min_lr";
-};
-struct Stable {
-  static constexpr const char* kName = "warmup_stable_decay";
-};
-struct OnPlateau {
-  static constexpr const char* kName = "reduce_lr_on_plateau";
-};
 /// Why a key of one schedule has no effect on another.
-template <class Schedule>
-constexpr Idle kOnly = {"the schedule has no such option", [](const Config& config) {
-                          return config.training->lr_scheduler.type != Schedule::kName;
-                        }};
+template <const char* Schedule>
+constexpr Idle kOnly = {"the schedule has no such option",
+                        [](const Config& config) { return config.training->lr_scheduler.type != Schedule; }};
 
 /// Why an option has no effect on an optimizer that does not have it.
 template <auto Option>
@@ -182,70 +171,70 @@ constexpr auto kOptimizerKeys = std::to_array<Key>({
      .help = "With polynomial: the last learning rate",
      .member = schedule<&SchedulerConfig::lr_end>,
      .min = 0,
-     .idle = kOnly<Polynomial>},
+     .idle = kOnly<kPolynomial>},
     {.path = "training.lr_scheduler.power",
      .help = "With polynomial: the power",
      .member = schedule<&SchedulerConfig::power>,
      .above = 0,
-     .idle = kOnly<Polynomial>},
+     .idle = kOnly<kPolynomial>},
     {.path = "training.lr_scheduler.timescale",
      .help = "With inverse_sqrt: the steps in which the rate falls to its half, three times over",
      .member = schedule<&SchedulerConfig::timescale>,
      .min = 0,
-     .idle = kOnly<InverseSqrt>,
+     .idle = kOnly<kInverseSqrt>,
      .standard = "warmup_steps, or 10000 without a warm-up"},
     {.path = "training.lr_scheduler.warmup_lr_ratio",
      .help = "With cosine_warmup_with_min_lr: the first learning rate as a part of training.optimizer.lr",
      .member = schedule<&SchedulerConfig::warmup_lr_ratio>,
      .min = 0,
      .max = 1,
-     .idle = kOnly<CosineWarmup>},
+     .idle = kOnly<kCosineWarmup>},
     {.path = "training.lr_scheduler.decay_steps",
      .help = "With warmup_stable_decay: the last steps, in which the rate falls",
      .member = schedule<&SchedulerConfig::decay_steps>,
      .min = 0,
-     .idle = kOnly<Stable>},
+     .idle = kOnly<kStable>},
     {.path = "training.lr_scheduler.warmup_type",
      .help = "With warmup_stable_decay: the form of the warm-up",
      .member = schedule<&SchedulerConfig::warmup_type>,
      .choices = "linear|cosine|1-sqrt",
-     .idle = kOnly<Stable>},
+     .idle = kOnly<kStable>},
     {.path = "training.lr_scheduler.decay_type",
      .help = "With warmup_stable_decay: the form of the decay",
      .member = schedule<&SchedulerConfig::decay_type>,
      .choices = "linear|cosine|1-sqrt",
-     .idle = kOnly<Stable>},
+     .idle = kOnly<kStable>},
     {.path = "training.lr_scheduler.factor",
      .help = "With reduce_lr_on_plateau: what the rate is multiplied by",
      .member = plateau<&PlateauConfig::factor>,
      .above = 0,
      .below = 1,
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
     {.path = "training.lr_scheduler.patience",
      .help = "With reduce_lr_on_plateau: evaluations without a lower held-out loss that are waited for",
      .member = plateau<&PlateauConfig::patience>,
      .min = 0,
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
     {.path = "training.lr_scheduler.threshold",
      .help = "With reduce_lr_on_plateau: how much lower a loss must be to count",
      .member = plateau<&PlateauConfig::threshold>,
      .min = 0,
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
     {.path = "training.lr_scheduler.threshold_mode",
      .help = "With reduce_lr_on_plateau: whether the threshold is a part of the loss",
      .member = plateau<&PlateauConfig::threshold_mode>,
      .choices = "rel|abs",
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
     {.path = "training.lr_scheduler.cooldown",
      .help = "With reduce_lr_on_plateau: evaluations after a fall of the rate that do not count",
      .member = plateau<&PlateauConfig::cooldown>,
      .min = 0,
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
     {.path = "training.lr_scheduler.min_lr",
      .help = "With reduce_lr_on_plateau: the least learning rate",
      .member = plateau<&PlateauConfig::min_lr>,
      .min = 0,
-     .idle = kOnly<OnPlateau>},
+     .idle = kOnly<kOnPlateau>},
 });
 
 }  // namespace accel::config

@@ -12,6 +12,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 #include "data/data_formats.hpp"
+#include "data/sample_source.hpp"
 
 namespace accel::config {
 namespace {
@@ -48,23 +49,22 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
 /// Without positions that begin anew, each document of a pack would see those before it.
 void check_packing(const DataSource& source, const ModelConfig& model, const Settings& settings,
                    const std::string& section) {
-  static constexpr std::string_view kPositions = "position_ids";
   const std::string key = section + ".packing";
   if (!source.packing.empty() && !data_format(source.format).has_documents) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(key),
                                                key, kDocumentsFormat, source.format));
   }
   if (source.packing != "best_fit" ||
-      std::find(model.inputs.begin(), model.inputs.end(), kPositions) != model.inputs.end())
+      std::find(model.inputs.begin(), model.inputs.end(), kPositionsField) != model.inputs.end())
     return;
   throw Error(ErrorKind::kUsage,
               fmt::format("{}'{}: best_fit' needs a model that takes {}: without them the tokens of a "
                           "document see those of the documents before it",
-                          settings.where(key), key, kPositions))
+                          settings.where(key), key, kPositionsField))
       .hint(fmt::format("export the model with accel-export --inputs input_ids,{0}, which shows that "
                         "documents do not see each other, and add {0} to training.model.inputs; or set "
                         "packing: none",
-                        kPositions));
+                        kPositionsField));
 }
 
 void check_export(const CheckpointConfig& checkpoint, const Settings& settings) {
