@@ -194,6 +194,7 @@ RUNS = {
         m, "ids", "short.pt2", **{"model.inputs": ["input_ids"], "model.uint8_divisor": 255}),
     "floats for an input of integers that promotes": lambda m: pictures(
         m, model="promotes.pt2", **{"launch.preflight": False}),
+    "a label that does not count": lambda m: pictures(m, "one_based", **{"model.ignore_index": 10}),
     "labels that the run does not reach": lambda m: pictures(m, "late"),
     "held-out data that nothing evaluates": lambda m: pictures(m, model="fixed.pt2", processes=3, **{
         "data.eval": {"format": "tensors", "path": str(m / "one_based.safetensors")}}),

@@ -258,3 +258,9 @@ def test_a_run_does_not_go_on_with_the_state_of_another_optimizer(accel, net, tm
     accel("launch", config_of(tmp_path, 1, "muon", 10))
     said = accel("launch", config_of(tmp_path, 1, "sgd momentum", STEPS), code=6).stderr
     assert "training.optimizer.type was" in said and "an optimizer does not go on with the state of another" in said
+
+
+def test_the_state_of_an_optimizer_that_has_gone_is_not_left_out(accel, net, tmp_path):
+    accel("launch", config_of(tmp_path, 1, "muon", 10))
+    config = config_of(tmp_path, 1, "muon", STEPS, **{"optimizer.groups": [{"match": "bias|cube", "frozen": True}]})
+    assert "optimizer_1' is of an optimizer that this run does not have" in accel("launch", config, code=6).stderr

@@ -173,6 +173,18 @@ TEST_F(DocumentsTest, TheFingerprintSeesTokensMaskAndPacking) {
   EXPECT_NE(taken(), first);
 }
 
+/// A tokenizer may have a token for padding that its model lacks.
+TEST_F(DocumentsTest, PaddingOutsideTheVocabularyIsToken0) {
+  Content content;
+  content.metadata = R"({"pad_token_id":"33","largest_token":"32"})";
+  write("a", content);
+  const auto source = open(4, "none");
+  source->set_vocabularies({{"input_ids", 34}});
+  EXPECT_THAT(values_of(*source, 1, "input_ids"), ElementsAre(20, 21, 33, 33));
+  source->set_vocabularies({{"input_ids", 33}});
+  EXPECT_THAT(values_of(*source, 1, "input_ids"), ElementsAre(20, 21, 0, 0));
+}
+
 TEST_F(DocumentsTest, ATokenOutsideTheVocabularyIsNamed) {
   write("a", {});
   const auto message = [&](std::int64_t vocabulary) {

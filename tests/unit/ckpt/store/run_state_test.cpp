@@ -31,6 +31,8 @@ RunState some_state() {
   state.data = {2, 40, 93, 32, false};
   state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
   state.power_sgd = PowerSgdState{9, {7, 7}};
+  // A loss may be negative.
+  state.plateau = PlateauState{0.25, -1.5, 3, 2};
   return state;
 }
 
@@ -46,6 +48,10 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.samples_trained, 226);
   EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
   EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
+  EXPECT_EQ(read.plateau->scale, 0.25);
+  EXPECT_EQ(read.plateau->best, -1.5);
+  EXPECT_EQ(read.plateau->num_bad_epochs, 3);
+  EXPECT_EQ(read.plateau->cooldown_counter, 2);
 }
 
 std::string error_of(const std::string& text) {
@@ -97,6 +103,9 @@ TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(with("\"step\": 7", "\"step\": 18446744073709551615"), HasSubstr("'step'"));
   EXPECT_THAT(with("\"seed\": 18446744073709551615", "\"seed\": -5"), HasSubstr("'seed'"));
   EXPECT_THAT(with("\"shuffle\": false", "\"shuffle\": 1"), HasSubstr("cannot be read"));
+  EXPECT_THAT(with("\"scale\": 0.25", "\"scale\": 1.5"), HasSubstr("the factor 1.5 on the learning rate"));
+  EXPECT_THAT(with("\"num_bad_epochs\": 3", "\"num_bad_epochs\": 8"), HasSubstr("'num_bad_epochs'"));
+  EXPECT_EQ(with("\"best\": -1.5", "\"best\": null"), "no error");
 }
 
 TEST(RunStateTest, ANewerVersionIsNotDamage) {
