@@ -68,6 +68,9 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
     blamed_on("training.data.train.packing", loaded, [&] { require_packing(training.data.train, notes); });
     if (training.data.eval)
       blamed_on("training.data.eval.packing", loaded, [&] { require_packing(*training.data.eval, notes); });
+    blamed_on("training.optimizer.groups", loaded, [&] {
+      OptimizerPlan(training.optimizer).require_used(model.archive.structure({}).parameters);
+    });
     const ModelPlan plan = plan_model(model.archive, loaded.config);
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);

@@ -124,6 +124,9 @@ CASES = {
     "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", "is not a model file that accel can read"),
     "layer class": (
         lambda m: text(m, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}), "Blok", "no module of class 'Blok'"),
+    "a group of no parameter": (
+        lambda m: text(m, **{"optimizer.groups": [{"match": "nothere", "lr": 1}]}), "training.optimizer.groups",
+        "has the pattern 'nothere', which is found in the name of no parameter"),
     "too few inputs": (lambda m: text(m, **{"model.inputs": []}), "training.model.inputs", r"forward takes \[input_ids\]"),
     "too many inputs": (
         lambda m: text(m, **{"model.inputs": ["input_ids", "labels"]}), "training.model.inputs", r"forward takes \[input_ids\]"),
@@ -194,7 +197,7 @@ RUNS = {
         m, "ids", "short.pt2", **{"model.inputs": ["input_ids"], "model.uint8_divisor": 255}),
     "floats for an input of integers that promotes": lambda m: pictures(
         m, model="promotes.pt2", **{"launch.preflight": False}),
-    "a label that does not count": lambda m: pictures(m, "one_based", **{"model.ignore_index": 10}),
+    "a label that does not count": lambda m: pictures(m, "one_based", **{"model.ignore_index": 10, "data.batch_size": 8}),
     "labels that the run does not reach": lambda m: pictures(m, "late"),
     "held-out data that nothing evaluates": lambda m: pictures(m, model="fixed.pt2", processes=3, **{
         "data.eval": {"format": "tensors", "path": str(m / "one_based.safetensors")}}),

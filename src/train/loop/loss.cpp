@@ -97,7 +97,7 @@ at::Tensor cross_entropy_of(const config::ModelConfig& config, const at::Tensor&
   // Where no label counts the gradient is 0, as that of the cross entropy.
   const at::Tensor counted = counted_targets(targets);
   const at::Tensor squares = values.logsumexp(1).square().masked_fill(counted.logical_not(), 0);
-  return loss + squares.sum() / counted.sum().clamp_min(1) * config.z_loss;
+  return loss + squares.sum() / counted.sum() * config.z_loss;
 }
 
 at::Tensor nll_of(const config::ModelConfig& config, const at::Tensor& logarithms,
