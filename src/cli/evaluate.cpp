@@ -89,6 +89,7 @@ std::vector<config::DataSource> sources_of(const EvaluateOptions& options,
   for (const std::string& path : options.data) {
     sources.push_back(of_config);
     sources.back().path = path;
+    sources.back().mixture.clear();
   }
   return sources;
 }

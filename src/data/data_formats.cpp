@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
+#include "data/mixture.hpp"
 #include "data/sample_source.hpp"
 
 namespace accel {
@@ -15,6 +18,19 @@ const DataFormat& data_format(std::string_view name) {
   if (found == kDataFormats.end())
     throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", name));
   return *found;
+}
+
+std::unique_ptr<SampleSource> open_data(const config::DataSource& source) {
+  const DataFormat& format = data_format(source.format);
+  if (source.mixture.empty()) return format.open(source);
+  std::vector<std::unique_ptr<SampleSource>> sources;
+  for (const config::MixturePart& part : source.mixture) {
+    config::DataSource its = source;
+    its.mixture.clear();
+    its.path = part.path;
+    sources.push_back(format.open(its));
+  }
+  return mix(source.mixture, std::move(sources));
 }
 
 bool DataFormat::makes_field(std::string_view field) const {

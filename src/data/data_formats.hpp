@@ -100,6 +100,10 @@ inline constexpr std::string_view kOwnFieldsFormat = "tensors";
 /// The row of a format. Another name is an Error of kind kUsage.
 [[nodiscard]] const DataFormat& data_format(std::string_view name);
 
+/// Opens the samples of a source: those of its format, or a mixture of several of it (data/mixture.hpp).
+/// Throws what DataFormat::open() throws.
+[[nodiscard]] std::unique_ptr<SampleSource> open_data(const config::DataSource& source);
+
 /// A model that knows far more tokens than the format has was made for those of a tokenizer: an Error of kind
 /// kUsage, since such a model would train on bytes without any other error. Special tokens and padding are
 /// not far more.

@@ -164,6 +164,8 @@ const DocumentFiles::Part& DocumentFiles::part_of(std::int64_t document) const {
                        [](std::int64_t number, const Part& part) { return number < part.first_document; }));
 }
 
+std::string DocumentFiles::tokenizer() const { return value_in(parts_.front().metadata, kTokenizerKey); }
+
 void DocumentFiles::set_vocabulary(std::int64_t tokens) {
   for (const Part& part : parts_) {
     const auto largest = number_in(part.metadata, kLargestKey);

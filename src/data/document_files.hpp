@@ -32,6 +32,8 @@ class DocumentFiles {
   }
   /// The token that fills samples, as the first file says; 0 if it does not.
   [[nodiscard]] std::int64_t padding() const { return padding_; }
+  /// The SHA-256 of the tokenizer, as the files say; empty if they do not.
+  [[nodiscard]] std::string tokenizer() const;
   /// Makes read_tokens() refuse tokens that are not below `tokens`. Throws Error (kUsage) if a file says that
   /// it has such a token.
   void set_vocabulary(std::int64_t tokens);

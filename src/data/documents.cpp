@@ -64,8 +64,14 @@ class Documents final : public SampleSource {
         cut_, files_.size(), length_, files_.tokens() - kept_, files_.tokens());
   }
   std::int64_t sequence_length() const override { return length_; }
+  std::string tokenizer() const override { return files_.tokenizer(); }
   const std::vector<SampleField>& fields() const override { return fields_; }
 
+  std::int64_t length(std::int64_t sample) const override {
+    std::int64_t tokens = 0;
+    for (const std::uint32_t document : documents_of(sample)) tokens += kept_of(document);
+    return tokens;
+  }
   void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const override {
     const auto length = static_cast<std::size_t>(length_);
     std::vector<std::int64_t> tokens(length, files_.padding());

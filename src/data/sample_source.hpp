@@ -48,8 +48,13 @@ class SampleSource {
   [[nodiscard]] virtual std::string left_out() const { return {}; }
   /// The number of tokens of a sample, or 0 if the configuration does not set it.
   [[nodiscard]] virtual std::int64_t sequence_length() const { return 0; }
+  /// What tells the tokenizer of the tokens from others. Empty if the files do not say it.
+  [[nodiscard]] virtual std::string tokenizer() const { return {}; }
   [[nodiscard]] virtual const std::vector<SampleField>& fields() const = 0;
-  /// Fills out[i] with the bytes of field i of a sample. An empty span is a field that is not wanted. A file
+  /// How many tokens of a sample are before the padding at its end.
+  [[nodiscard]] virtual std::int64_t length(std::int64_t /*sample*/) const { return sequence_length(); }
+  /// Fills out[i] with the bytes of field i of a sample. An empty span is a field that is not wanted. Spans
+  /// of documents may be shorter than the field, and get its first bytes. A file
   /// that has become too short, and a token that is not in the vocabulary, are Errors of kind kUsage that
   /// name the file.
   virtual void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const = 0;

@@ -57,7 +57,10 @@ struct Source {
 
   [[nodiscard]] std::string key(const char* name) const { return section + "." + name; }
   /// The key that says what the samples are.
-  [[nodiscard]] std::string content_key() const { return key(config.path.empty() ? "format" : "path"); }
+  [[nodiscard]] std::string content_key() const {
+    if (!config.mixture.empty()) return key("mixture");
+    return key(config.path.empty() ? "format" : "path");
+  }
 };
 
 class DataChecks {
@@ -93,7 +96,7 @@ class DataChecks {
                                      [&] { return plan_epoch(*train.samples, training_.data, ranks); });
     check_positions(train);
     if (const std::string text = train.samples->left_out(); !text.empty())
-      log::warn(fmt::format("{}: {}", train.key("path"), text));
+      log::warn(fmt::format("{}: {}", train.content_key(), text));
     // In order, the steps may end before the data do.
     const auto taken = static_cast<double>(training_.max_steps) *
                        static_cast<double>(training_.gradient_accumulation_steps) *
@@ -111,8 +114,7 @@ class DataChecks {
 
   Source open(std::string section, const config::DataSource& config) const {
     Source source{std::move(section), config, nullptr};
-    blamed_on(source.content_key(), loaded_,
-              [&] { source.samples = data_format(config.format).open(config); });
+    blamed_on(source.content_key(), loaded_, [&] { source.samples = open_data(config); });
     blamed_on(source.content_key(), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
     return source;
   }
@@ -144,6 +146,7 @@ class DataChecks {
     for (std::size_t i = 0; i < std::min(inputs.size(), training_.model.inputs.size()); ++i) {
       const std::size_t field = number_of(source, training_.model.inputs[i]);
       check_input(source, source.samples->fields()[field], inputs[i]);
+      check_padding(source, inputs[i]);
     }
     if (training_.model.has_classes()) check_labels(source, count);
   }
@@ -188,6 +191,18 @@ class DataChecks {
                          field.shape[d], d + 1, text_of(input.shape[d + 1])),
              "use data of that size, or export the model with a dynamic dimension");
       }
+    });
+  }
+
+  /// Micro-batches of documents that are filled up to the longest one have many lengths.
+  void check_padding(const Source& source, const ProgramValue& input) const {
+    if (source.config.pad_to_multiple_of == 0 || input.shape.size() < 2) return;
+    blamed_on(source.key("pad_to_multiple_of"), loaded_, [&] {
+      const auto length = input.shape[1].fixed();
+      if (!length) return;
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("the model was exported for sequences of {} tokens alone", *length))
+          .hint("leave pad_to_multiple_of out, or export the model with a dynamic second dimension");
     });
   }
 

@@ -102,3 +102,44 @@ def test_random_tokens_beyond_the_vocabulary_are_an_error(accel, tmp_path):
     assert "vocabulary: 257 has tokens that the model, which knows 256, does not" in said
     said = run(accel, tmp_path, code=2, format="synthetic", vocabulary=256, samples=40, path="x.txt")
     assert "'training.data.train.path' means nothing for the format 'synthetic'" in said
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_mixture_has_the_samples_of_its_sources(accel, tmp_path, shuffle):
+    """With equal weights and sizes, it is one file with the samples of the first and then those of the second."""
+    def losses(**source):
+        configured(tmp_path)
+        accel("launch", train_runs.config(tmp_path, 2, max_steps=4, **{
+            "data.train": {"format": "tokens", "sequence_length": 32, **source}, "data.shuffle": shuffle, "data.batch_size": 1}))
+        return train_runs.metrics(tmp_path)
+
+    for name, tokens in {"both": TOKENS[:257], "a": TOKENS[:129], "b": TOKENS[128:257]}.items():
+        numpy.save(tmp_path / f"{name}.npy", tokens)
+    a, b = str(tmp_path / "a.npy"), str(tmp_path / "b.npy")
+    expected = losses(path=str(tmp_path / "both.npy"))
+    assert losses(mixture={a: 1, b: 1}) == expected
+    assert losses(mixture={b: 1, a: 1}) != expected
+    alone = ("--set", "training.data.train.mixture=null", "--set", f"training.data.train.path={b}")
+    found = [json.loads(accel("evaluate", "--json", tmp_path / "config.yaml", "--data", a, *more).stdout)["results"] for more in ((), alone)]
+    assert found[0] == found[1] and found[0][0]["samples"] == 4
+
+
+def test_a_run_goes_on_with_the_same_mixture_alone(accel, tmp_path):
+    for name, tokens in {"a": TOKENS[:129], "b": TOKENS[500:629]}.items():
+        numpy.save(tmp_path / f"{name}.npy", tokens)
+
+    def launch(a, b, code=0, **keys):
+        mixture = {str(tmp_path / "a.npy"): a, str(tmp_path / "b.npy"): b}
+        config = train_runs.config(tmp_path, 2, **{"data.train": {"format": "tokens", "sequence_length": 32, "mixture": mixture},
+                                                   "data.shuffle": True, "checkpoint": {"every": 3}, **keys})
+        return accel("launch", config, code=code).stderr
+
+    train_runs.export(tmp_path / "gpt.pt")
+    launch(2, 1, max_steps=5)
+    whole = train_runs.metrics(tmp_path)
+    (tmp_path / "out").rename(tmp_path / "whole")
+    launch(2, 1, max_steps=3)
+    launch(0.4, 0.2, max_steps=5)
+    assert train_runs.metrics(tmp_path) == whole and len(whole) == 5
+    assert "resuming: contents of training.data.train" in launch(1, 2, max_steps=6)
+    assert "training.data.train has 20 samples of 32 tokens, but the checkpoint is of a run on 12" in launch(4, 1, max_steps=7, code=6)

@@ -100,6 +100,22 @@ def test_losses_are_those_of_each_document_alone(accel, prepared, tmp_path, pack
     assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, rel=1e-5)]
 
 
+@pytest.mark.parametrize("inputs", ["input_ids", "input_ids,attention_mask"])
+def test_padding_to_the_longest_document_changes_no_loss(accel, prepared, tmp_path, inputs):
+    """The runs with all of the padding are judged above."""
+    prepared(inputs)
+    found = []
+    for multiple in (None, 8, 5):
+        source = {"format": "documents", "path": str(tmp_path / "train.safetensors"), "sequence_length": LENGTH,
+                  **({"pad_to_multiple_of": multiple} if multiple else {})}
+        accel("launch", config_of(tmp_path, "none", inputs, 2, output_dir=str(tmp_path / f"out{multiple}"),
+                                  **{"data.train": source, "data.eval": source}))
+        lines = [json.loads(line) for line in (tmp_path / f"out{multiple}/metrics.jsonl").read_text().splitlines()]
+        found.append([line[name] for line in lines for name in ("loss", "eval_loss") if name in line])
+    assert len(found[0]) == STEPS + 1
+    assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
+
+
 def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, tmp_path):
     prepared("input_ids,position_ids")
     keys = {"data.shuffle": True, "checkpoint": {"every": 3}, "eval_every": 0, "max_steps": 7}

@@ -88,9 +88,16 @@ struct ModelConfig {
   [[nodiscard]] bool divides(const std::string& field) const { return uint8_divisor && field != targets; }
 };
 
+/// Files of a mixture, and their part of its samples before the weights are divided by their sum.
+struct MixturePart {
+  std::string path;  ///< A path or a glob, like DataSource::path.
+  double weight = 0;
+};
+
 struct DataSource {
   std::string format;  ///< A name in the table of data/data_formats.hpp.
-  std::string path;    ///< A path or a glob; matches are used in sorted order. Empty if there are no files.
+  /// A path or a glob; matches are used in sorted order. Empty if there are no files, or a mixture of them.
+  std::string path;
   std::int64_t sequence_length = 0;  ///< The number of tokens per sample; 0 if the format sets it.
   /// The dtype of tokens without a header, "uint16" or "uint32"; if empty, each file's header says it.
   std::string dtype = {};
@@ -98,6 +105,10 @@ struct DataSource {
   std::string packing = {};
   std::int64_t vocabulary = 0;  ///< The number of different tokens, for a format without files.
   std::int64_t samples = 0;     ///< The number of samples, for a format without files.
+  std::vector<MixturePart> mixture = {};
+  /// A micro-batch of documents is as long as its longest one, rounded up to a multiple of this, and at most
+  /// sequence_length. 0 for always sequence_length.
+  std::int64_t pad_to_multiple_of = 0;
 };
 
 struct DataConfig {

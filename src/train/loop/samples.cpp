@@ -91,8 +91,9 @@ const at::Tensor& Batch::field(const std::string& name) const {
 
 Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
     : has_own_fields_(data_format(source.format).has_own_fields),
-      source_(data_format(source.format).open(source)),
+      source_(open_data(source)),
       model_(model),
+      multiple_(source.pad_to_multiple_of),
       used_(needed_fields(*source_, model)) {
   opened_fingerprint_ = source_->fingerprint();
 }
@@ -101,20 +102,32 @@ Samples Samples::open(const config::DataSource& source, const config::ModelConfi
   return {source, model};
 }
 
+std::optional<std::int64_t> Samples::padded_length(const std::vector<std::int64_t>& numbers) const {
+  if (multiple_ == 0) return std::nullopt;
+  std::int64_t longest = 1;
+  for (const std::int64_t number : numbers) longest = std::max(longest, source_->length(number));
+  const std::int64_t all = source_->sequence_length();
+  return longest > all - all % multiple_ ? all : (longest + multiple_ - 1) / multiple_ * multiple_;
+}
+
 std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, Labels labels,
                                       at::Device device) const {
   std::vector<at::Tensor> tensors;
   std::vector<std::span<std::byte>> out(source_->fields().size());
+  const std::optional<std::int64_t> padded = padded_length(numbers);
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const SampleField& field = used_field(i);
     const at::ScalarType dtype = scalar_type_of(field);
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(numbers.size())};
     shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    if (padded) shape[1] = *padded;
+    const std::size_t bytes =
+        padded ? static_cast<std::size_t>(*padded) * ckpt::item_bytes(field.dtype) : field.bytes;
     // The copy to a GPU is from pinned memory, which libtorch does not use again before the copy is done, so
     // that the host does not wait.
     const bool is_pinned = device.is_cuda() && !becomes_int64(dtype);
     tensors.push_back(at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned)));
-    out[used_[i]] = {static_cast<std::byte*>(tensors.back().mutable_data_ptr()), field.bytes};
+    out[used_[i]] = {static_cast<std::byte*>(tensors.back().mutable_data_ptr()), bytes};
   }
   for (const std::int64_t number : numbers) {
     source_->read(number, labels, out);

@@ -73,6 +73,9 @@ class Samples {
  private:
   Samples(const config::DataSource& source, const config::ModelConfig& model);
 
+  /// The length of a micro-batch of documents that are filled up to a multiple; nothing for that of the
+  /// fields.
+  [[nodiscard]] std::optional<std::int64_t> padded_length(const std::vector<std::int64_t>& numbers) const;
   /// Looks at the files of a sample again.
   void require_unchanged(std::int64_t number) const;
   [[nodiscard]] const SampleField& used_field(std::size_t i) const { return source_->fields()[used_[i]]; }
@@ -80,6 +83,7 @@ class Samples {
   bool has_own_fields_;  // The files hold the fields and the labels.
   std::unique_ptr<SampleSource> source_;
   config::ModelConfig model_;
+  std::int64_t multiple_;  // DataSource::pad_to_multiple_of
   InputDtypes input_dtypes_;
   std::vector<std::size_t> used_;  // The fields that the model takes.
   std::uint32_t opened_fingerprint_ = 0;

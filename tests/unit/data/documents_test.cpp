@@ -109,6 +109,25 @@ TEST_F(DocumentsTest, ADocumentIsASampleWithPaddingBehindIt) {
   EXPECT_THROW((void)values_of(*source, 3, "labels"), Error);
 }
 
+TEST_F(DocumentsTest, ShorterSpansGetTheFirstTokens) {
+  write("a", {});
+  const auto source = open(4, "none");
+  EXPECT_EQ(source->length(0), 4);
+  EXPECT_EQ(source->length(1), 2);
+  std::vector<std::int64_t> tokens(2, 12345);
+  std::vector<std::int64_t> labels(3, 12345);
+  std::vector<std::span<std::byte>> out(source->fields().size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (source->fields()[i].name == "input_ids") out[i] = std::as_writable_bytes(std::span(tokens));
+    if (source->fields()[i].name == "labels") out[i] = std::as_writable_bytes(std::span(labels));
+  }
+  source->read(1, Labels::kNextTokens, out);
+  EXPECT_THAT(tokens, ElementsAre(20, 21));
+  EXPECT_THAT(labels, ElementsAre(21, -100, -100));
+  EXPECT_EQ(open(6, "best_fit")->length(0), 6);
+  EXPECT_EQ(open(3, "none")->length(0), 3) << "what is left out is not there";
+}
+
 TEST_F(DocumentsTest, APackHasWholeDocumentsThatLabelsDoNotLeave) {
   write("a", {});
   const auto source = open(6, "best_fit");

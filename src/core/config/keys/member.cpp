@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -50,6 +53,8 @@ json written(const T& value, std::string_view choices) {
     return list;
   } else if constexpr (std::is_same_v<T, Rename>) {
     return {{"pattern", value.pattern}, {"replacement", value.replacement}};
+  } else if constexpr (std::is_same_v<T, MixturePart>) {
+    return {{"path", value.path}, {"weight", value.weight}};
   } else if constexpr (std::is_same_v<T, ParameterGroup>) {
     return json_of(value);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
@@ -122,6 +127,11 @@ void read(const json& document, const std::string& where, std::string_view choic
       fail_resolved(where, fmt::format("expected a pattern and a replacement, found {}", document.dump()));
     value = {read_text(document.at("pattern"), where + ".pattern"),
              read_text(document.at("replacement"), where + ".replacement")};
+  } else if constexpr (std::is_same_v<T, MixturePart>) {
+    if (!document.is_object() || !document.contains("path") || !document.contains("weight"))
+      fail_resolved(where, fmt::format("expected a path and a weight, found {}", document.dump()));
+    read(document.at("path"), where + ".path", choices, value.path);
+    read(document.at("weight"), where + ".weight", choices, value.weight);
   } else if constexpr (std::is_same_v<T, ParameterGroup>) {
     value = group_from_json(document, where);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
@@ -146,6 +156,14 @@ void read(const json& document, const std::string& where, std::string_view choic
   }
 }
 
+double weight_of(const std::string& path, const std::string& text) {
+  double weight = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
+  if (error == std::errc{} && end == text.data() + text.size() && std::isfinite(weight) && weight > 0)
+    return weight;
+  throw Error(ErrorKind::kUsage, fmt::format("must give '{}' a weight above 0, found '{}'", path, text));
+}
+
 /// The setting as the type that settings of the member have.
 template <class T>
 const T& as(const Value& setting) {
@@ -167,6 +185,9 @@ void take(const Value& setting, std::string_view choices, T& value) {
   } else if constexpr (std::is_same_v<T, std::vector<Rename>>) {
     value.clear();
     for (const auto& [pattern, replacement] : as<Texts>(setting)) value.push_back({pattern, replacement});
+  } else if constexpr (std::is_same_v<T, std::vector<MixturePart>>) {
+    value.clear();
+    for (const auto& [path, weight] : as<Texts>(setting)) value.push_back({path, weight_of(path, weight)});
   } else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) {
     value.clear();
     for (const Texts& group : as<std::vector<Texts>>(setting)) value.push_back(group_of(group));
@@ -221,6 +242,7 @@ template const Codec& codec_of<std::vector<double>>();
 template const Codec& codec_of<std::vector<int>>();
 template const Codec& codec_of<std::vector<std::string>>();
 template const Codec& codec_of<std::vector<Rename>>();
+template const Codec& codec_of<std::vector<MixturePart>>();
 template const Codec& codec_of<std::vector<ParameterGroup>>();
 
 }  // namespace accel::config

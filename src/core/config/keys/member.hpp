@@ -52,6 +52,7 @@ constexpr Type type_for() {
   if constexpr (std::is_same_v<T, std::optional<std::array<double, 2>>>) return Type::kNumbers;
   if constexpr (std::is_same_v<T, std::vector<double>>) return Type::kNumbers;
   if constexpr (std::is_same_v<T, std::vector<Rename>>) return Type::kTexts;
+  if constexpr (std::is_same_v<T, std::vector<MixturePart>>) return Type::kTexts;
   if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return Type::kSections;
   return Type::kString;
 }

@@ -36,8 +36,8 @@ constexpr double kLargestFloat = std::numeric_limits<float>::max();
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
-                           std::string_view dtype, std::string_view packing, std::string_view vocabulary,
-                           std::string_view samples, Idle idle) {
+                           std::string_view dtype, std::string_view packing, std::string_view multiple,
+                           std::string_view vocabulary, std::string_view samples, Idle idle) {
   return std::to_array<Key>({
       {.path = format,
        .help = kFormatHelp,
@@ -68,6 +68,14 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
            "How documents become samples: best_fit puts whole ones together, none fills each up with padding",
        .member = data<Source..., &DataSource::packing>,
        .choices = "none|best_fit",
+       .standard = "none",
+       .traits = kNoNumbers | kComputed},
+      {.path = multiple,
+       .type = Type::kInt,
+       .help = "Documents are filled up to the longest one of the micro-batch, rounded up to a multiple of "
+               "this, in place of sequence_length",
+       .member = data<Source..., &DataSource::pad_to_multiple_of>,
+       .min = 1,
        .standard = "none",
        .traits = kNoNumbers | kComputed},
       {.path = vocabulary,
@@ -161,16 +169,22 @@ constexpr auto kModelKeys = std::to_array<Key>({
 
 constexpr auto kTrainData = source_keys<&DataConfig::train>(
     "training.data.train.format", "training.data.train.path", "training.data.train.sequence_length",
-    "training.data.train.dtype", "training.data.train.packing", "training.data.train.vocabulary",
-    "training.data.train.samples", {});
+    "training.data.train.dtype", "training.data.train.packing", "training.data.train.pad_to_multiple_of",
+    "training.data.train.vocabulary", "training.data.train.samples", {});
 constexpr auto kEvalData = source_keys<&DataConfig::eval>(
     "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
-    "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.vocabulary",
-    "training.data.eval.samples",
+    "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.pad_to_multiple_of",
+    "training.data.eval.vocabulary", "training.data.eval.samples",
     {"there is no evaluation without 'training.eval_every'",
      [](const Config& config) { return config.training->eval_every == 0; }});
 
 constexpr auto kDataKeys = std::to_array<Key>({
+    {.path = "training.data.train.mixture",
+     .help =
+         "Instead of path: a map from files or globs to weights. Of the samples of an epoch, each has its "
+         "weight's part. No sample is left out, those of small sources come again",
+     .member = data<&DataConfig::train, &DataSource::mixture>,
+     .traits = kNoNumbers},
     {.path = "training.data.batch_size",
      .help = "Samples of a rank in a micro-batch",
      .member = data<&DataConfig::batch_size>,

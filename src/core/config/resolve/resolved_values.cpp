@@ -97,7 +97,13 @@ Value value_of(const json& field, Type type) {
   if (type == Type::kTexts) {
     if (field.empty()) return {};
     Texts texts;
-    for (const json& rule : field) texts.emplace_back(rule.at("pattern"), rule.at("replacement"));
+    for (const json& pair : field) {
+      if (pair.contains("pattern")) {
+        texts.emplace_back(pair.at("pattern"), pair.at("replacement"));
+      } else {
+        texts.emplace_back(pair.at("path"), pair.at("weight").dump());
+      }
+    }
     return texts;
   }
   if (type == Type::kSections) {

@@ -40,15 +40,26 @@ void resolve_source(const Settings& settings, const ConfigRequest& request, cons
     if (!setting) fail_missing(key, settings, request.file);
     value = *setting;
   };
-  read(".path", format.has_files, source.path);
+  if (source.mixture.empty()) {
+    read(".path", format.has_files, source.path);
+  } else {
+    const std::string key = path + ".mixture";
+    if (!format.has_files) refuse(key, "leave it out");
+    if (settings.has(path + ".path")) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'{}' and '{}.path' are both set", settings.where(key), key, path))
+          .hint("put the path into the mixture, with a weight");
+    }
+  }
   read(".sequence_length", is_cut, source.sequence_length);
   read(".vocabulary", !format.has_files, source.vocabulary);
   read(".samples", !format.has_files, source.samples);
   if (!is_cut) {
-    for (const char* key : {".dtype", ".packing"})
+    for (const char* key : {".dtype", ".packing", ".pad_to_multiple_of"})
       refuse(path + key, fmt::format("leave it out: {} is a sample", format.sample));
   }
   source.dtype = settings.get<std::string>(path + ".dtype").value_or("");
+  source.pad_to_multiple_of = settings.get<std::int64_t>(path + ".pad_to_multiple_of").value_or(0);
   if (is_cut) {
     source.packing =
         settings.get<std::string>(path + ".packing").value_or(format.has_documents ? "none" : "");
@@ -85,7 +96,7 @@ void resolve_max_steps(Config& config, const Settings& settings, const ConfigReq
   // A plan and an evaluation take no step, and their configuration may name data that are not there.
   if (training.epochs == 0 || request.only_plans || !request.needs_training_data) return;
   const std::int64_t steps = blamed_on(kEpochs, settings, [&] {
-    const auto data = data_format(training.data.train.format).open(training.data.train);
+    const auto data = open_data(training.data.train);
     return plan_epoch(*data, training.data, mesh_of(config).data_size())
         .steps_until(training.epochs, 0, 0, training.gradient_accumulation_steps);
   });

@@ -26,17 +26,21 @@ void require_file(const std::filesystem::path& path, const Settings& settings, s
       .hint("relative paths are relative to the current directory");
 }
 
-void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
-  if (!data_format(source.format).has_files) return;
-  const std::string key = section + ".path";
+void require_matches(const std::string& path, const Settings& settings, const std::string& key) {
   glob_t found{};
   const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, &::globfree);
-  if (::glob(source.path.c_str(), 0, nullptr, &found) != 0) {
+  if (::glob(path.c_str(), 0, nullptr, &found) != 0) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}': nothing matches '{}'", settings.where(key), key, source.path))
+                fmt::format("{}'{}': nothing matches '{}'", settings.where(key), key, path))
         .hint("relative paths are relative to the current directory");
   }
   for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
+}
+
+void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
+  if (!data_format(source.format).has_files) return;
+  for (const MixturePart& part : source.mixture) require_matches(part.path, settings, section + ".mixture");
+  if (source.mixture.empty()) require_matches(source.path, settings, section + ".path");
 }
 
 void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
@@ -53,6 +57,12 @@ void check_packing(const DataSource& source, const ModelConfig& model, const Set
   if (!source.packing.empty() && !data_format(source.format).has_documents) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(key),
                                                key, kDocumentsFormat, source.format));
+  }
+  const std::string multiple = section + ".pad_to_multiple_of";
+  if (source.pad_to_multiple_of != 0 && !data_format(source.format).has_documents) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(multiple), multiple,
+                            kDocumentsFormat, source.format));
   }
   if (source.packing != "best_fit" ||
       std::find(model.inputs.begin(), model.inputs.end(), kPositionsField) != model.inputs.end())

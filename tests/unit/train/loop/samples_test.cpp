@@ -219,6 +219,31 @@ TEST_F(SamplesTest, PaddingIsWhatAMaskOfTheShapeOfTheTokensSays) {
   EXPECT_EQ(tokens(mask), 8);
 }
 
+TEST_F(SamplesTest, DocumentsAreAsLongAsTheLongestOfTheirBatch) {
+  // Three documents: 1 2 3 4 5 6 7, 8 9 and 10.
+  testing::write_safetensors(dir_ / "documents.safetensors",
+                             {{"input_ids", longs({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {10})},
+                              {"label_mask", at::ones({10}, at::kByte)},
+                              {"lengths", longs({7, 2, 1}, {3})}});
+  config::DataSource source{"documents", (dir_ / "documents.safetensors").string(), 8, "", "none"};
+  const auto sizes = [&](std::int64_t multiple, const std::vector<std::int64_t>& numbers) {
+    source.pad_to_multiple_of = multiple;
+    const Batch found = batch(Samples::open(source, {}), numbers);
+    EXPECT_EQ(found.field("input_ids").sizes(), found.field("labels").sizes());
+    return found.field("input_ids").sizes().vec();
+  };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(sizes(0, {1, 2}), Sizes({2, 8}));
+  EXPECT_EQ(sizes(1, {1, 2}), Sizes({2, 2}));
+  EXPECT_EQ(sizes(3, {2, 1}), Sizes({2, 3}));
+  EXPECT_EQ(sizes(3, {0, 1}), Sizes({2, 8})) << "9 is more than the sequence length";
+  EXPECT_EQ(sizes(100, {1}), Sizes({1, 8}));
+  source.pad_to_multiple_of = 1;
+  const Batch found = batch(Samples::open(source, {}), {2, 1});
+  EXPECT_TRUE(at::equal(found.field("input_ids"), longs({10, 0, 8, 9}, {2, 2})));
+  EXPECT_TRUE(at::equal(found.field("labels"), longs({-100, -100, 9, -100}, {2, 2})));
+}
+
 TEST_F(SamplesTest, TheTwoHalvesOfABatchNeedTheFilesOnlyForTheFirst) {
   const Samples samples = open_text("0123456789");
   const std::vector<at::Tensor> read = samples.read({2, 0}, Labels::kInputs, at::kCPU);

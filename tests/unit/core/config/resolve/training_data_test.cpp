@@ -29,6 +29,34 @@ TEST_F(ConfigFileTest, SyntheticDataHaveAVocabularyAndNoFile) {
             "format 'text'");
 }
 
+TEST_F(ConfigFileTest, AMixtureIsInPlaceOfAPath) {
+  const std::string path = (dir_ / "a.txt").string();
+  const std::string all = (dir_ / "*.txt").string();
+  const auto mixture_of = [](const std::string& parts) {
+    return "training.data.train.mixture={" + parts + "}";
+  };
+  const std::string no_path = "training.data.train.path=null";
+  const std::string mixed = mixture_of(path + ": 3, '" + all + "': 0.5");
+  const DataSource train = load(training(), {no_path, mixed}).config.training->data.train;
+  EXPECT_EQ(train.path, "");
+  ASSERT_EQ(train.mixture.size(), 2u);
+  EXPECT_EQ(train.mixture[1].path, all);
+  EXPECT_EQ(train.mixture[1].weight, 0.5);
+  EXPECT_THAT(error_of(training(), {mixed}), HasSubstr("are both set"));
+  for (const char* weight : {"0", "-1", "inf", "nan", "1x", "''"}) {
+    EXPECT_THAT(error_of(training(), {no_path, mixture_of(path + ": " + weight)}),
+                HasSubstr("'training.data.train.mixture' must give 'a.txt' a weight above 0, found"))
+        << weight;
+  }
+  EXPECT_THAT(error_of(training(), {no_path, mixture_of("no.txt: 1")}),
+              HasSubstr("'training.data.train.mixture': nothing matches 'no.txt'"));
+}
+
+TEST_F(ConfigFileTest, APaddedLengthIsForDocuments) {
+  EXPECT_THAT(error_of(training(), {"training.data.train.pad_to_multiple_of=8"}),
+              HasSubstr("'training.data.train.pad_to_multiple_of' is for 'format: documents', not 'text'"));
+}
+
 // The eight bytes make seven samples of one byte, with its label. A step takes two of each of the two ranks.
 TEST_F(ConfigFileTest, EpochsSetTheLastStep) {
   const auto last_step = [&](std::vector<std::string> more) {
