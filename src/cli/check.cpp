@@ -51,9 +51,10 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   config::ConfigRequest request = options.flags.request(options.words.configuration("check", runs_program));
   request.runs_program = runs_program;
   request.command = "check";
-  const config::LoadedConfig loaded = config::load_config(request);
+  config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
   const std::optional<TrainingData> data = check_training(loaded);
+  if (const std::string text = finished_run(loaded); !text.empty()) loaded.warnings.push_back(text);
   const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),
                            config::resolved_values(loaded), loaded.warnings,
                            config::settings_without_effect(loaded), data};

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/output/wrap.hpp"
+#include "core/config/keys/keys.hpp"
 
 namespace accel::cli {
 namespace {
@@ -55,8 +56,12 @@ std::vector<std::string> long_flags(const CLI::App& app) {
   }
   const std::string flag = word.substr(0, word.find('='));
   const auto near = nearest(flag, known);
+  const bool has_settings = std::find(known.begin(), known.end(), "--set") != known.end();
+  const auto key = has_settings ? config::key_named_last(flag) : std::nullopt;
   throw Error(ErrorKind::kUsage, fmt::format("unknown flag '{}'", flag))
-      .hint(near ? fmt::format("did you mean '{}'?", *near) : fmt::format("see {}", help));
+      .hint(near  ? fmt::format("did you mean '{}'?", *near)
+            : key ? fmt::format("a key of the configuration is set by '--set {}=VALUE'", *key)
+                  : fmt::format("see {}", help));
 }
 
 /// What the type of an option says of its values: DIR is a directory, and FILE or a name such as MODEL.pt a
@@ -194,7 +199,8 @@ void CommandLine::add_global_flags() {
   app_->add_flag("--json", globals_.json, "Print results as JSON on stdout, errors as JSON on stderr");
   const std::map<std::string, log::Color> colors = {
       {"auto", log::Color::kAuto}, {"always", log::Color::kAlways}, {"never", log::Color::kNever}};
-  CLI::Option* color = app_->add_option("--color", globals_.color, "Colour of verdicts, warnings and errors: auto, always or never")
+  CLI::Option* color = app_->add_option("--color", globals_.color,
+                                        "Colour of verdicts, warnings and errors: auto, always or never")
                            ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
                            ->type_name("WHEN");
   offered_[color] = {"auto", "always", "never"};

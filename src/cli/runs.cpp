@@ -15,7 +15,6 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "base/signal_name.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "ckpt/store/run_pulse.hpp"
@@ -80,39 +79,9 @@ Run read_run(const fs::path& directory) {
   return run;
 }
 
-const char* name_of(launch::RunState state) {
-  switch (state) {
-    case launch::RunState::kRunning:
-      return "running";
-    case launch::RunState::kFinished:
-      return "finished";
-    case launch::RunState::kStopped:
-      return "stopped";
-    case launch::RunState::kFailed:
-      return "failed";
-    case launch::RunState::kKilled:
-      break;
-  }
-  return "killed";
-}
-
-/// Why a run has failed, in one line: the error of the rank that failed first if it wrote one.
-std::string cause_of(const launch::RunEnd& end) {
-  static constexpr std::string_view kError = "  error: ";
-  const std::vector<std::string> lines = split(end.report, '\n');
-  const auto error = std::find_if(lines.begin(), lines.end(),
-                                  [](const std::string& line) { return line.starts_with(kError); });
-  if (error != lines.end()) return error->substr(kError.size());
-  if (!lines.empty()) return lines.front();
-  const int code = to_int(end.code);
-  const char* signal = code > kSignalBase ? signal_name(code - kSignalBase) : nullptr;
-  return signal == nullptr ? fmt::format("exit code {}", code) : fmt::format("SIG{}", signal);
-}
-
 std::string state_text(const Run& run) {
   if (!run.damage.empty()) return "not readable: " + run.damage;
-  if (run.state == launch::RunState::kFailed) return "failed: " + cause_of(*run.story.end);
-  return name_of(run.state);
+  return launch::state_text(run.story, run.state);
 }
 
 std::string ago(double time, double now) {
@@ -144,10 +113,10 @@ void print_json(const std::vector<Run>& runs, const fs::path& folder, Results& o
   for (const Run& run : runs) {
     const launch::RunStory& story = run.story;
     Json entry{{"run", as_utf8(run.directory.string())}};
-    entry["state"] = run.damage.empty() ? name_of(run.state) : "damaged";
+    entry["state"] = run.damage.empty() ? launch::name_of(run.state) : "damaged";
     if (!run.damage.empty()) entry["why"] = as_utf8(run.damage);
     if (run.damage.empty() && run.state == launch::RunState::kFailed)
-      entry["why"] = as_utf8(cause_of(*story.end));
+      entry["why"] = as_utf8(launch::cause_of(*story.end));
     entry["step"] = story.step;
     entry["max_steps"] = story.max_steps;
     entry["loss"] = story.step > 0 ? Json(story.loss) : Json();

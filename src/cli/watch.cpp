@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "ckpt/store/run_pulse.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
+#include "core/launch/run_story.hpp"
 #include "report/metrics_follower.hpp"
 #include "report/run_status.hpp"
 
@@ -57,9 +59,10 @@ class Drawing {
   std::size_t rows_ = 0;
 };
 
-void print(const RunHistory& run, const Globals& globals) {
+/// The state is empty while the run goes on.
+void print(const RunHistory& run, const std::string& state, const Globals& globals) {
   if (!globals.json) {
-    globals.out->line(status_line(run));
+    globals.out->line(status_line(run, state.empty()) + (state.empty() ? "" : "  " + visible(state)));
     return globals.out->flush();
   }
   nlohmann::ordered_json document;
@@ -67,6 +70,7 @@ void print(const RunHistory& run, const Globals& globals) {
   if (const auto loss = run.curves.find("loss"); loss != run.curves.end())
     document["step"] = static_cast<std::int64_t>(loss->second.back().step);
   document["attempts"] = run.attempts.size();
+  document["state"] = as_utf8(state.empty() ? launch::name_of(launch::RunState::kRunning) : state);
   globals.out->json(document);
   globals.out->flush();
 }
@@ -82,7 +86,7 @@ ExitCode run_watch(const WatchOptions& options, const Globals& globals) {
     goes_on = pulse.lives();  // Before the file is read, so that the last record is not missed.
     const bool has_news = follower.read();
     if (draws && has_news) drawing.show(follower.history());
-    if (!draws && has_news && goes_on) print(follower.history(), globals);
+    if (!draws && has_news && goes_on) print(follower.history(), "", globals);
     for (int part = 0; goes_on && part < 5; ++part) {
       check_interrupted();
       std::this_thread::sleep_for(kLook / 5);
@@ -90,7 +94,9 @@ ExitCode run_watch(const WatchOptions& options, const Globals& globals) {
   }
   (void)follower.read();
   drawing.clear();
-  print(follower.history(), globals);
+  const auto story = pulse.lives() ? std::nullopt : launch::read_short_run_story(options.run);
+  print(follower.history(), story ? launch::state_text(*story, launch::state_of(*story, false)) : "",
+        globals);
   return ExitCode::kSuccess;
 }
 

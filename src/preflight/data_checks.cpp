@@ -20,6 +20,7 @@
 #include "data/sample_source.hpp"
 #include "preflight/blame.hpp"
 #include "preflight/model_inputs.hpp"
+#include "preflight/resumed_data.hpp"
 
 namespace accel {
 namespace {
@@ -85,6 +86,7 @@ class DataChecks {
       if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
     });
     if (training_.eval_every == 0 && !training_.only_evaluates) return;
+    check_vocabulary(eval);
     check_positions(eval);
     check_inputs(eval, eval.samples->size());
     check_last_batch(eval, ranks);
@@ -94,6 +96,12 @@ class DataChecks {
     const Source train = open("training.data.train", training_.data.train);
     const BatchPlan plan = blamed_on("training.data.batch_size", loaded_,
                                      [&] { return plan_epoch(*train.samples, training_.data, ranks); });
+    if (facts_.place) {
+      blamed_on(train.content_key(), loaded_, [&] {
+        require_same_data(*facts_.place, train.samples->size(), train.samples->sequence_length());
+      });
+    }
+    check_vocabulary(train);
     check_positions(train);
     if (const std::string text = train.samples->left_out(); !text.empty())
       log::warn(fmt::format("{}: {}", train.content_key(), text));
@@ -117,6 +125,15 @@ class DataChecks {
     blamed_on(source.content_key(), loaded_, [&] { source.samples = open_data(config); });
     blamed_on(source.content_key(), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
     return source;
+  }
+
+  /// Bytes are no tokens of a tokenizer.
+  void check_vocabulary(const Source& source) const {
+    const bool takes_tokens = std::find(training_.model.inputs.begin(), training_.model.inputs.end(),
+                                        kTokensField) != training_.model.inputs.end();
+    if (!facts_.tokens || !takes_tokens) return;
+    blamed_on(source.key("format"), loaded_,
+              [&] { require_vocabulary(data_format(source.config.format), *facts_.tokens); });
   }
 
   void check_positions(const Source& source) const {
@@ -244,7 +261,11 @@ class DataChecks {
     std::vector<std::span<std::byte>> out(source.samples->fields().size());
     out[number] = bytes;
     const std::int64_t count = std::min(taken, kMostRead);
+    const DataFormat& format = data_format(source.config.format);
     blamed_on(source.content_key(), loaded_, [&] {
+      // Where every token is a label, the source itself says which one of which file is wrong.
+      if (!format.has_own_fields && !format.has_documents && training_.model.targets == kLabelsField)
+        source.samples->set_vocabularies({{kTokensField, *known}});
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t sample = taken / count * i;
         source.samples->read(sample, Labels::kNextTokens, out);

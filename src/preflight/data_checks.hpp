@@ -3,16 +3,19 @@
 #include <cstdint>
 #include <optional>
 
+#include "ckpt/store/run_state.hpp"
 #include "core/config/loaded_config.hpp"
 #include "import/program_signature.hpp"
 #include "preflight/training_data.hpp"
 
 namespace accel {
 
-/// What a model says of the data that it takes, as far as its file shows it.
+/// What a model says of the data that it takes, as far as its file shows it, and a checkpoint.
 struct ModelFacts {
   std::optional<std::int64_t> positions;      ///< The most tokens of a sequence.
+  std::optional<std::int64_t> tokens;         ///< The size of the vocabulary.
   std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
+  std::optional<ckpt::DataPlace> place;       ///< Where a training goes on in its data.
 };
 
 /// Checks the data of a training, for training and evaluation, as preflight() says, and returns what it does.

@@ -1,10 +1,13 @@
 #include "preflight/preflight.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "import/imported_structure.hpp"
 #include "plan/model_plan.hpp"
 #include "preflight/blame.hpp"
@@ -53,11 +56,39 @@ void check_weights(const Model& model, const ModelStructure& structure, const co
   });
 }
 
+/// Checks that a checkpoint can be one of a training of this model. Whoever changes a model needs another
+/// output_dir.
+void check_resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state,
+                   const ModelStructure& structure) {
+  using Use = CheckpointWeights::Use;
+  try {
+    const CheckpointWeights weights(structure, checkpoint,
+                                    state.frozen_hash ? Use::kResumeAdapter : Use::kResume);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUsage) return;  // The ranks say what is damaged.
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the run that is there is of another model: {}", error.message()))
+        .hint("choose another training.output_dir for a run of this model");
+  }
+}
+
+/// The state of the run whose checkpoint that is. Nothing if it cannot be read, which the ranks say.
+std::optional<ckpt::RunState> state_of(const std::filesystem::path& checkpoint) {
+  if (checkpoint.empty()) return std::nullopt;
+  try {
+    return ckpt::read_run_state(checkpoint / ckpt::kRunStateName);
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
   const config::TrainingConfig& training = *loaded.config.training;
   ModelFacts facts;
+  const std::optional<ckpt::RunState> state = state_of(options.checkpoint);
   if (options.has_model) {
     Model model = blamed_on("training.model.path", loaded, [&] { return open(training.model.path); });
     const ModelNotes notes = blamed_on("training.model.path", loaded, [&] {
@@ -81,9 +112,29 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
       require_argument_count(training.model, model.archive.forward_arguments());
     });
     if (options.begins) check_weights(model, plan.structure, loaded);
-    facts = {table_sizes(plan.structure).positions, std::move(model.signature)};
+    if (state) {
+      blamed_on("training.output_dir", loaded,
+                [&] { check_resumed(options.checkpoint, *state, plan.structure); });
+    }
+    const TableSizes sizes = table_sizes(plan.structure);
+    facts = {sizes.positions, sizes.tokens, std::move(model.signature)};
   }
+  if (state) facts.place = state->data;
   return check_data(loaded, facts);
+}
+
+void require_model_of(const config::LoadedConfig& loaded, const std::filesystem::path& checkpoint) {
+  const auto state = state_of(checkpoint);
+  const auto structure = [&]() -> std::optional<ModelStructure> {
+    try {
+      return plan_model(open(loaded.config.training->model.path).archive, loaded.config).structure;
+    } catch (const Error& error) {
+      if (is_by_signal(error.kind())) throw;
+      return std::nullopt;
+    }
+  }();
+  if (!state || !structure) return;
+  blamed_on("training.output_dir", loaded, [&] { check_resumed(checkpoint, *state, *structure); });
 }
 
 }  // namespace accel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 
 #include "core/config/loaded_config.hpp"
@@ -11,6 +12,8 @@ namespace accel {
 struct PreflightOptions {
   /// The training begins with the weights of its configuration, and not with a checkpoint of its own.
   bool begins = true;
+  /// The checkpoint of its own that the training goes on from; empty for another one, or without one.
+  std::filesystem::path checkpoint = {};
   /// The files of the model are on this machine. With training.model.broadcast_from_rank0 only rank 0 needs
   /// them.
   bool has_model = true;
@@ -23,7 +26,8 @@ struct PreflightOptions {
 ///
 /// - the model file is one, it was exported for training, its layers are those that the configuration wraps,
 ///   and its forward takes the configured inputs;
-/// - it has values, or the configured weights have each of its parameters in the right shape;
+/// - it has values, or the configured weights have each of its parameters in the right shape; of a training
+///   that goes on, its checkpoint has them, and is of as many samples;
 /// - the data have the fields, and are enough for a step;
 /// - of a program of torch.export: the fields have the dtype and the sizes for which it was exported, and the
 ///   labels of some thousand samples are among the classes that it gives;
@@ -33,5 +37,9 @@ struct PreflightOptions {
 ///
 /// Returns what a training takes of its data, and nothing for an evaluation.
 std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options);
+
+/// Throws Error (kUsage) if the checkpoint of a finished run is of another model than the configuration's.
+/// The model file of a finished run may be gone.
+void require_model_of(const config::LoadedConfig& loaded, const std::filesystem::path& checkpoint);
 
 }  // namespace accel

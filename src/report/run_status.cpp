@@ -42,12 +42,12 @@ double recent_step_s(const RunHistory& run) {
   return sum / static_cast<double>(count);
 }
 
-std::string progress_of(const RunHistory& run, double step) {
+std::string progress_of(const RunHistory& run, double step, bool goes_on = true) {
   const double most = max_steps(run);
   if (most <= 0) return fmt::format("step {}", step);
   std::string text = fmt::format("step {} of {}  {:.0f}%", step, most, 100 * step / most);
   const double left = (most - step) * recent_step_s(run);
-  if (left > 0 && left < 1e12) text += fmt::format("  {} left", format_duration(left));
+  if (goes_on && left > 0 && left < 1e12) text += fmt::format("  {} left", format_duration(left));
   return text;
 }
 
@@ -138,12 +138,12 @@ std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns
   return lines;
 }
 
-std::string status_line(const RunHistory& run) {
+std::string status_line(const RunHistory& run, bool goes_on) {
   const auto loss = newest(run, "loss");
   if (!loss) return "no step is logged yet";
   const std::string events = events_of(run);
-  return fmt::format("{}  {}{}{}", progress_of(run, loss->step), numbers_of(run), events.empty() ? "" : "  ",
-                     events);
+  return fmt::format("{}  {}{}{}", progress_of(run, loss->step, goes_on), numbers_of(run),
+                     events.empty() ? "" : "  ", events);
 }
 
 }  // namespace accel

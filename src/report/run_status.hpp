@@ -15,8 +15,8 @@ namespace accel {
 [[nodiscard]] std::vector<std::string> status_lines(const RunHistory& run, std::size_t columns,
                                                     double done_steps = 0);
 
-/// The same without the bar and the curve, in one line.
-[[nodiscard]] std::string status_line(const RunHistory& run);
+/// The same without the bar and the curve, in one line. A run that does not go on has no time left.
+[[nodiscard]] std::string status_line(const RunHistory& run, bool goes_on = true);
 
 /// Values as a row of at most `columns` blocks, the least one lowest. Of more values each block is the mean
 /// of some. Values that are not finite are left out.

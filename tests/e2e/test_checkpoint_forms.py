@@ -43,6 +43,8 @@ def test_a_run_with_another_form_goes_on_bit_for_bit(accel, sharded, tmp_path, f
     first = tmp_path / f"out/checkpoints/checkpoint_{N}"
     assert names <= {path.name for path in first.iterdir()} <= names | BESIDE
     assert "ok" in accel("verify", first).stdout
+    saved = [json.loads(line) for line in (first.parent.parent / "metrics.jsonl").read_text().splitlines() if '"save_time_s"' in line]
+    assert saved[-1]["bytes"] == sum(file.stat().st_size for file in first.rglob("*") if file.is_file())
     said = accel("launch", resume_cases.config(tmp_path, CASE, **options)).stderr
     assert f"resuming from '{first}'" in said
     assert resume_cases.lines(tmp_path) == resume_cases.lines(sharded)

@@ -142,4 +142,4 @@ def test_a_run_goes_on_with_the_same_mixture_alone(accel, tmp_path):
     launch(0.4, 0.2, max_steps=5)
     assert train_runs.metrics(tmp_path) == whole and len(whole) == 5
     assert "resuming: contents of training.data.train" in launch(1, 2, max_steps=6)
-    assert "training.data.train has 20 samples of 32 tokens, but the checkpoint is of a run on 12" in launch(4, 1, max_steps=7, code=6)
+    assert "training.data.train has 20 samples of 32 tokens, but the checkpoint is of a run on 12" in launch(4, 1, max_steps=7, code=2)

@@ -85,6 +85,7 @@ def models(made_once):
         export(Scales().train(), torch.zeros(4, *SHAPE), directory / "scales.pt2", {0: Dim.AUTO})
         export(Scales().train(), torch.zeros(4, *SHAPE, dtype=torch.long), directory / "promotes.pt2", {0: Dim.AUTO})
         torch.jit.script(Tagged()).save(str(directory / "tagged.pt"))
+        train_runs.export(directory / "many_tokens.pt", vocabulary=600)
         torch.jit.script(Clamps()).save(str(directory / "clamps.pt"))
         ids = torch.zeros(4, 16, dtype=torch.long)
         export(model.train(), ids, directory / "short.pt2", {0: Dim.AUTO, 1: Dim("length", max=24)})
@@ -161,6 +162,9 @@ CASES = {
         "64 samples, but a step of 2 processes with batch_size 40 needs 80"),
     "exported in evaluation": (
         lambda m: pictures(m, model="evaluation.pt2"), "training.model.path", "exported in evaluation mode"),
+    "bytes for a model with a tokenizer": (
+        lambda m: text(m, "many_tokens.pt"), "training.data.train.format",
+        "format: text has 256 different tokens, but the model knows 600: those of a tokenizer"),
     "longer than the positions": (
         lambda m: text(m, **{"data.train": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 48}}),
         "training.data.train.sequence_length", "a sequence has 48 tokens, but the model's table of positions has 32 rows"),
@@ -223,6 +227,38 @@ def test_a_run_without_checkpoints_goes_on_without_the_weights_that_it_began_wit
     accel("launch", train_runs.config(tmp_path, **text(models), checkpoint={"every": 1}, max_steps=1))
     accel("launch", train_runs.config(tmp_path, **text(models, "empty.pt"), checkpoint={"every": 0, "resume": "auto"}, max_steps=2))
     assert len(train_runs.metrics(tmp_path)) == 2
+
+
+def test_an_output_dir_belongs_to_one_model_and_its_data(accel, tmp_path, models):
+    """Whether the run there is finished or not."""
+    keys = {**text(models), "checkpoint": {"every": 1}}
+    accel("launch", train_runs.config(tmp_path, **keys, max_steps=1))
+    other = train_runs.config(tmp_path, **{**keys, "model.path": str(models / "many_tokens.pt"), "data.train": {
+        "format": "synthetic", "vocabulary": 600, "samples": 64, "sequence_length": 32}}, max_steps=1)
+    assert "training.output_dir': the run that is there is of another model: " in accel("launch", other, code=2).stderr
+    assert "training.output_dir': the run that is there is of another model: " in accel("check", other, code=2).stderr
+    assert "another model" in accel("launch", other, "--set", "training.max_steps=2", code=2).stderr
+    shorter = {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 16}
+    said = accel("check", train_runs.config(tmp_path, **{**keys, "data.train": shorter}, max_steps=2), code=2).stderr
+    assert re.search(r"training\.data\.train has \d+ samples of 16 tokens, but the checkpoint is of a run on \d+ samples of 32", said)
+
+
+def test_a_finished_run_is_said_with_what_is_other_now(accel, tmp_path, models):
+    keys = {**text(models), "checkpoint": {"every": 1}, "max_steps": 1}
+    accel("launch", train_runs.config(tmp_path, **keys))
+    assert "had other settings" not in accel("launch", train_runs.config(tmp_path, **keys)).stderr
+    other = train_runs.config(tmp_path, **keys, seed=7)
+    assert "the finished run had other settings: training.seed was 42 and is 7" in accel("launch", other).stderr
+    assert "is finished, at step 1: a launch has nothing to do" in accel("check", other).stdout
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_an_output_dir_that_cannot_be_is_refused(accel, tmp_path, models, place):
+    (tmp_path / "file").write_text("")
+    config = train_runs.config(tmp_path, **text(models), output_dir=str(tmp_path / place))
+    for command in ("check", "launch"):
+        said = accel(command, config, code=2).stderr
+        assert f"cannot be written: '{tmp_path / 'file'}': it is not a directory" in said
 
 
 def test_a_line_that_looks_like_an_error_hides_nothing(accel, tmp_path):

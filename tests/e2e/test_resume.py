@@ -207,10 +207,11 @@ def test_a_wrong_path_is_named(accel, tmp_path, path, message):
 
 def test_other_data_or_another_model_is_refused(accel_path, stopped):
     (stopped / "train.txt").write_bytes(train_runs.TEXT.read_bytes()[:5000])
-    said = launch(accel_path, resume_cases.config(stopped, {}), code=6)
+    said = launch(accel_path, resume_cases.config(stopped, {}), code=2)
     assert "training.data.train has 156 samples of 32 tokens, but the checkpoint is of a run on 93 samples" in said
     train_runs.export(stopped / "gpt.pt", layers=3)
-    assert "has no weights for" in launch(accel_path, resume_cases.config(stopped, {}), code=6)
+    said = launch(accel_path, resume_cases.config(stopped, {}), code=2)
+    assert "the run that is there is of another model: " in said and "has no weights for" in said
 
 
 def test_what_has_changed_is_said(accel_path, stopped):
@@ -241,7 +242,9 @@ def test_a_refused_launch_changes_nothing(accel_path, stopped):
     metrics = (stopped / "out/metrics.jsonl").read_text()
     text = (stopped / "train.txt").read_bytes()
     (stopped / "train.txt").write_bytes(text[:2000])
-    launch(accel_path, resume_cases.config(stopped, {}), code=6)
+    launch(accel_path, resume_cases.config(stopped, {}), code=2)
+    said = launch(accel_path, resume_cases.config(stopped, {}, **{"launch.preflight": False}), code=6)
+    assert "the same command goes on" not in said, "it would be refused again"
     (stopped / "train.txt").write_bytes(text)
     assert (stopped / "out/metrics.jsonl").read_text() == metrics
 

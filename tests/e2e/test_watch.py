@@ -51,7 +51,7 @@ def test_it_ends_with_the_run(accel_path, run, tmp_path):
     last = losses(tmp_path / "out")[-1]
     shown = out.splitlines()[-1]
     assert shown.startswith(f"step {last['step']} of 100000  ") and f"  loss {last['loss']:.4f}  lr {last['lr']:.2e}  " in shown
-    assert shown.endswith(f"checkpoint of step {last['step']}")
+    assert shown.endswith(f"checkpoint of step {last['step']}  stopped") and " left" not in shown
 
 
 def test_it_ends_when_the_launcher_is_killed(accel_path, run, tmp_path):
@@ -60,7 +60,8 @@ def test_it_ends_when_the_launcher_is_killed(accel_path, run, tmp_path):
     watching = watch(accel_path, tmp_path / "out")
     watching.stdout.readline()
     training.kill()
-    watching.communicate(timeout=30)
+    out = watching.communicate(timeout=30)[0]
+    assert out.splitlines()[-1].endswith("  killed")
     assert watching.returncode == 0 and (tmp_path / "out/.lock").exists()
 
 

@@ -96,6 +96,10 @@ def test_losses_are_those_of_each_document_alone(accel, prepared, tmp_path, pack
     assert "1 of 9 documents have more than 32 tokens; what they have beyond them is left out, 8 of 167 tokens" in said
     losses, held_out = in_python(model, documents)
     assert train_runs.metrics(tmp_path) == pytest.approx(losses, rel=1e-5)
+    records = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines() if '"tokens_per_s"' in line]
+    samples = 5 if packing == "best_fit" else len(LENGTHS)
+    for record in records:
+        assert record["tokens_per_s"] / record["samples_per_s"] == pytest.approx((sum(LENGTHS) - 8) / samples, rel=1e-9)
     # The model's own loss is a mean over samples with the same weight, and all are in one batch here.
     assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, rel=1e-5)]
 
@@ -125,7 +129,7 @@ def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, t
     accel("launch", config_of(tmp_path, "best_fit", "input_ids,position_ids", 2, **{**keys, "max_steps": 3}))
     accel("launch", config_of(tmp_path, "best_fit", "input_ids,position_ids", 2, **keys))
     assert train_runs.metrics(tmp_path) == whole and len(whole) == 7
-    said = accel("launch", config_of(tmp_path, "none", "input_ids,position_ids", 2, **{**keys, "max_steps": 9}), code=6).stderr
+    said = accel("launch", config_of(tmp_path, "none", "input_ids,position_ids", 2, **{**keys, "max_steps": 9}), code=2).stderr
     assert "training.data.train has 9 samples of 32 tokens, but the checkpoint is of a run on 5 samples of 32 tokens" in said
 
 

@@ -1,6 +1,7 @@
 #include "core/launch/beginning.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
+#include "core/config/keys/number_settings.hpp"
 #include "core/config/mesh.hpp"
 #include "core/launch/origin.hpp"
 #include "data/batch_plan.hpp"
@@ -69,6 +71,18 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
 }
 
+/// The settings of a finished run that the configuration has otherwise, which change nothing any more.
+std::vector<std::string> other_settings(const fs::path& checkpoint, const config::Config& config) {
+  const auto before = ckpt::read_run_state(checkpoint / ckpt::kRunStateName).settings;
+  std::vector<std::string> others;
+  for (const auto& [key, value] : config::number_settings(config)) {
+    const auto old = before.find(key);
+    if (old != before.end() && old->second != value)
+      others.push_back(fmt::format("{} was {} and is {}", key, old->second, value));
+  }
+  return others;
+}
+
 Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const config::LoadedConfig& loaded) {
   const config::TrainingConfig& training = *loaded.config.training;
   const std::int64_t last = last_step_from(loaded, checkpoint);
@@ -84,6 +98,12 @@ Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const co
     log::info(fmt::format("the run is finished: '{}' is of step {}, and {} is {}; nothing to do",
                           checkpoint.string(), step,
                           training.epochs > 0 ? "the last step" : "training.max_steps", last));
+    if (const auto others = other_settings(checkpoint, loaded.config); !others.empty()) {
+      log::warn(
+          fmt::format("the finished run had other settings: {}; choose another training.output_dir "
+                      "for a run with these",
+                      fmt::join(others, "; ")));
+    }
     return {checkpoint, step, true};
   }
   log::info(fmt::format("resuming from '{}', step {} of {}", checkpoint.string(), step, last));

@@ -40,10 +40,12 @@ std::string closing_of(const config::TrainingConfig& training, ExitCode code, st
   if (newest == 0)
     return lost(0) <= 0 ? "" : fmt::format("{} steps are lost, since there is no checkpoint yet", lost(0));
   const std::int64_t later = lost(newest);
+  // A run that failed before its first step will fail again.
+  const bool goes_on = code != ExitCode::kWorkerFailed || step > first_step;
   return fmt::format(
-      "the newest checkpoint is '{}', of step {} of {}{}; {}", path, newest, training.max_steps,
+      "the newest checkpoint is '{}', of step {} of {}{}{}", path, newest, training.max_steps,
       later > 0 ? fmt::format(", and {} later {} lost", later, later == 1 ? "step is" : "steps are") : "",
-      how_to_go_on(training));
+      goes_on ? "; " + how_to_go_on(training) : "");
 }
 
 }  // namespace accel::launch

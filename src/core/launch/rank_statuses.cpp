@@ -129,6 +129,7 @@ std::vector<fs::path> records_of(pid_t pid) {
 bool runs(const FlightRecord& record, const fs::path& path) {
   if (record.pid <= 0 || record.host != host_name()) return false;
   if (::kill(record.pid, 0) != 0 && errno != EPERM) return false;
+  if (is_zombie(record.pid)) return false;
   if (!environment_of(record.pid)) {
     struct stat process {};
     struct stat file {};

@@ -12,6 +12,7 @@
 #include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
 #include "base/log.hpp"
+#include "base/signal_name.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "ckpt/store/resume_point.hpp"
@@ -148,6 +149,39 @@ RunState state_of(const RunStory& story, bool lives) {
   if (!story.end) return lives ? RunState::kRunning : RunState::kKilled;
   if (story.end->code == ExitCode::kSuccess) return RunState::kFinished;
   return story.end->code == ExitCode::kPreempted ? RunState::kStopped : RunState::kFailed;
+}
+
+const char* name_of(RunState state) {
+  switch (state) {
+    case RunState::kRunning:
+      return "running";
+    case RunState::kFinished:
+      return "finished";
+    case RunState::kStopped:
+      return "stopped";
+    case RunState::kFailed:
+      return "failed";
+    case RunState::kKilled:
+      break;
+  }
+  return "killed";
+}
+
+std::string cause_of(const RunEnd& end) {
+  static constexpr std::string_view kError = "  error: ";
+  const std::vector<std::string> lines = split(end.report, '\n');
+  const auto error = std::find_if(lines.begin(), lines.end(),
+                                  [](const std::string& line) { return line.starts_with(kError); });
+  if (error != lines.end()) return error->substr(kError.size());
+  if (!lines.empty()) return lines.front();
+  const int code = to_int(end.code);
+  const char* signal = code > kSignalBase ? signal_name(code - kSignalBase) : nullptr;
+  return signal == nullptr ? fmt::format("exit code {}", code) : fmt::format("SIG{}", signal);
+}
+
+std::string state_text(const RunStory& story, RunState state) {
+  if (state == RunState::kFailed && story.end) return "failed: " + cause_of(*story.end);
+  return name_of(state);
 }
 
 std::optional<RunStory> read_short_run_story(const fs::path& output_dir) {

@@ -55,6 +55,12 @@ enum class RunState {
 /// `lives`: processes of the run are there.
 [[nodiscard]] RunState state_of(const RunStory& story, bool lives);
 
+[[nodiscard]] const char* name_of(RunState state);
+/// Why a run has failed, in one line: the error of the rank that failed first if it wrote one.
+[[nodiscard]] std::string cause_of(const RunEnd& end);
+/// The state in one line, with the cause of a failure.
+[[nodiscard]] std::string state_text(const RunStory& story, RunState state);
+
 /// The story in lines. `lives`: processes of the run are there; `now` is in seconds since 1970.
 [[nodiscard]] std::vector<std::string> lines_of(const RunStory& story, bool lives, double now);
 

@@ -274,14 +274,12 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     snapshot_.reset();
     files_.clear();
     bytes_ = 0;
-    for (const std::string& text : group_.gather_object(text_of(result_))) {
+    for (const std::string& text : group_.gather_object(text_of(result_)))
       files_.push_back(json::parse(text));
-      for (const json& file : files_.back()) bytes_ += file.at("bytes").get<std::uint64_t>();
-    }
     phase_ = Phase::kCommitting;
     if (group_.rank() != 0) return std::nullopt;
     task_ = std::async(std::launch::async, [this, step] {
-      write_manifest(*job_, files_);
+      bytes_ = write_manifest(*job_, files_);  // Nobody reads it before the task has ended.
       store_.commit(step);
       store_.prune(config_.checkpoint.total_limit);
       if (config_.checkpoint.exports_safetensors && step == config_.max_steps) export_model(step);

@@ -35,7 +35,7 @@ struct SaveVotes {
 struct SavedCheckpoint {
   std::int64_t step = 0;
   std::filesystem::path path;
-  std::uint64_t bytes = 0;   ///< The bytes of all ranks' files on rank 0, and 0 on the other ranks.
+  std::uint64_t bytes = 0;   ///< The bytes of all its files on rank 0, and 0 on the other ranks.
   double seconds = 0;        ///< From begin() to the commit.
   double stall_seconds = 0;  ///< How long this rank's training waited for the save.
 };

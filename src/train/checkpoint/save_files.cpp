@@ -166,7 +166,7 @@ json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>
   return files;
 }
 
-void write_manifest(const SaveJob& job, const std::vector<json>& files) {
+std::uint64_t write_manifest(const SaveJob& job, const std::vector<json>& files) {
   ckpt::Manifest manifest;
   manifest.step = job.state.run.step;
   manifest.world_size = job.world_size;
@@ -206,7 +206,11 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
     add_file(write_scaler(job.directory, *job.state.scaler));
     add_file(write_torch_scaler(job.directory, *job.state.scaler));
   }
-  write_file_atomically(job.directory / ckpt::kManifestName, ckpt::encode_manifest(manifest) + "\n");
+  const std::string text = ckpt::encode_manifest(manifest) + "\n";
+  write_file_atomically(job.directory / ckpt::kManifestName, text);
+  std::uint64_t bytes = text.size();
+  for (const auto& [name, file] : manifest.files) bytes += file.bytes;
+  return bytes;
 }
 
 }  // namespace accel::train

@@ -61,7 +61,8 @@ nlohmann::json write_files(const SaveJob& job, Snapshot& snapshot, const std::at
 
 /// Writes what makes the files of all ranks a checkpoint: each .metadata, the state of the trainer, and the
 /// manifest; and converts model and optimizer if `job.type` is another form than the sharded one. Called on
-/// rank 0 when all ranks have written; `files` is what write_files() returned on each.
-void write_manifest(const SaveJob& job, const std::vector<nlohmann::json>& files);
+/// rank 0 when all ranks have written; `files` is what write_files() returned on each. Returns the bytes of
+/// all files of the checkpoint.
+std::uint64_t write_manifest(const SaveJob& job, const std::vector<nlohmann::json>& files);
 
 }  // namespace accel::train

@@ -9,6 +9,7 @@
 #include "data/needed_fields.hpp"
 #include "data/sample_order.hpp"
 #include "preflight/model_inputs.hpp"
+#include "preflight/resumed_data.hpp"
 #include "structure/model_notes.hpp"
 
 namespace accel::train {
@@ -17,11 +18,6 @@ namespace {
 
 /// How many micro-batches are read before they are used.
 constexpr std::size_t kReadAhead = 2;
-
-std::string size_text(std::int64_t samples, std::int64_t sequence_length) {
-  if (sequence_length == 0) return fmt::format("{} samples of tensors", samples);
-  return fmt::format("{} samples of {} tokens", samples, sequence_length);
-}
 
 }  // namespace
 
@@ -53,6 +49,7 @@ Batch TrainingBatches::next() {
   const ReadBatch read = reader_->take();
   at_ = read.after;
   Batch batch = data_.to_device(read.fields, device_);
+  batch.tokens = data_.tokens_of(read.samples).value_or(batch.tokens);
   if (compares_labels_ && batch.counted == 0) warn_of_uncounted(read.samples);
   return batch;
 }
@@ -98,13 +95,7 @@ ckpt::DataPlace TrainingBatches::place() const {
 }
 
 void TrainingBatches::go_to(const ckpt::DataPlace& place) {
-  if (place.samples != at_.plan.samples || place.sequence_length != data_.source().sequence_length()) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("training.data.train has {}, but the checkpoint is of a run on {}",
-                            size_text(at_.plan.samples, data_.source().sequence_length()),
-                            size_text(place.samples, place.sequence_length)))
-        .hint("resume with the same data, or start a new run from the checkpoint: training.model.weights");
-  }
+  require_same_data(place, at_.plan.samples, data_.source().sequence_length());
   reader_.reset();
   at_.epoch = place.epoch;
   at_.plan.begin = place.samples_done;

@@ -91,6 +91,7 @@ const at::Tensor& Batch::field(const std::string& name) const {
 
 Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
     : has_own_fields_(data_format(source.format).has_own_fields),
+      has_documents_(data_format(source.format).has_documents),
       source_(open_data(source)),
       model_(model),
       multiple_(source.pad_to_multiple_of),
@@ -100,6 +101,13 @@ Samples::Samples(const config::DataSource& source, const config::ModelConfig& mo
 
 Samples Samples::open(const config::DataSource& source, const config::ModelConfig& model) {
   return {source, model};
+}
+
+std::optional<std::int64_t> Samples::tokens_of(const std::vector<std::int64_t>& numbers) const {
+  if (!has_documents_) return std::nullopt;
+  std::int64_t tokens = 0;
+  for (const std::int64_t number : numbers) tokens += source_->length(number);
+  return tokens;
 }
 
 std::optional<std::int64_t> Samples::padded_length(const std::vector<std::int64_t>& numbers) const {

@@ -23,7 +23,7 @@ struct Batch {
   /// How many labels a cross entropy counts: those that are not -100. Absent if the batch has no labels.
   std::optional<std::int64_t> counted;
 
-  /// The tokens of `input_ids` that are not padding, as docs/formats.md says; 0 without this field.
+  /// The tokens of `input_ids` that are not padding, as far as its mask says it; 0 without this field.
   std::int64_t tokens = 0;
 
   /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
@@ -45,6 +45,8 @@ class Samples {
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
     source_->set_vocabularies(std::move(tokens));
   }
+  /// The tokens of these samples that are not padding, for documents, which know it; nothing for others.
+  [[nodiscard]] std::optional<std::int64_t> tokens_of(const std::vector<std::int64_t>& numbers) const;
   /// Tells the dtypes of a program's inputs. Without them none is known.
   void set_input_dtypes(InputDtypes dtypes) { input_dtypes_ = std::move(dtypes); }
   /// The names of the fields that training.model.uint8_divisor divides.
@@ -81,6 +83,7 @@ class Samples {
   [[nodiscard]] const SampleField& used_field(std::size_t i) const { return source_->fields()[used_[i]]; }
 
   bool has_own_fields_;  // The files hold the fields and the labels.
+  bool has_documents_;
   std::unique_ptr<SampleSource> source_;
   config::ModelConfig model_;
   std::int64_t multiple_;  // DataSource::pad_to_multiple_of

@@ -25,6 +25,20 @@ const Key* find_key(std::string_view path) {
   return nullptr;
 }
 
+std::optional<std::string> key_named_last(std::string_view name) {
+  std::string end(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  std::replace(end.begin(), end.end(), '-', '_');
+  std::optional<std::string> found;
+  for (const auto table : {run_keys(), training_keys()}) {
+    for (const Key& key : table) {
+      if (key.path.substr(key.path.rfind('.') + 1) != end || end.empty()) continue;
+      if (found) return std::nullopt;
+      found = key.path;
+    }
+  }
+  return found;
+}
+
 bool is_below(std::string_view path, std::string_view section) { return !below(path, section).empty(); }
 
 bool is_section(std::string_view path) {

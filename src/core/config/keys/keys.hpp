@@ -2,6 +2,7 @@
 
 #include <array>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,6 +90,9 @@ std::span<const Key> resolved_values_without_key();
 
 /// The key of a path; nullptr if there is none.
 const Key* find_key(std::string_view path);
+/// The one key of accel whose path ends in this name, which may be written like a flag; nothing if there are
+/// several.
+std::optional<std::string> key_named_last(std::string_view name);
 /// Whether `path` lies below `section`; "" is the top level.
 bool is_below(std::string_view path, std::string_view section);
 /// Whether keys lie below `path`; "" is the top level.

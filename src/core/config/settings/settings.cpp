@@ -30,6 +30,8 @@ std::string joined(std::string_view section, std::string_view name) {
   Error error(ErrorKind::kUsage, fmt::format("{}: unknown key '{}' {}", text_of(origin), key, where));
   if (const auto near = nearest(key, known))
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  if (const auto whole = section.empty() ? key_named_last(key) : std::nullopt)
+    throw std::move(error).hint(fmt::format("did you mean '{}'?", *whole));
   if (known.empty()) throw std::move(error).hint(fmt::format("set '{}' as a whole", section));
   throw std::move(error).hint(fmt::format("known keys: {}", fmt::join(known, ", ")));
 }

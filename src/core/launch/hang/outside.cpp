@@ -51,12 +51,16 @@ bool is_python(pid_t pid) {
 
 }  // namespace
 
+bool is_zombie(pid_t pid) {
+  const std::string status = kernel_text(fmt::format("/proc/{}/status", pid)).value_or("");
+  const std::string state = field_of(status, "State");
+  return state.starts_with('Z') || state.starts_with('X');
+}
+
 std::string state_of_process(pid_t pid) {
   const std::string status = kernel_text(fmt::format("/proc/{}/status", pid)).value_or("");
   std::string state = field_of(status, "State");
-  // A process that has ended stays a zombie until its parent reaps it, in a container without an init for
-  // ever.
-  if (state.empty() || state.starts_with('Z') || state.starts_with('X')) return "";
+  if (state.empty() || is_zombie(pid)) return "";
   if (const std::size_t open = state.find('('); open != std::string::npos)
     state = state.substr(open + 1, state.find(')') - open - 1);
   const std::string channel = kernel_text(fmt::format("/proc/{}/wchan", pid)).value_or("");

@@ -9,6 +9,9 @@
 
 namespace accel::launch {
 
+/// Whether a process has ended and stays until its parent reaps it, in a container without an init for ever.
+bool is_zombie(pid_t pid);
+
 /// What the kernel says of a process, in one line, such as "sleeping in futex_wait_queue, 12 threads, 310
 /// MB"; empty if there is no such process or it has ended.
 std::string state_of_process(pid_t pid);

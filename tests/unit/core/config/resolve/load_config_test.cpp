@@ -457,6 +457,11 @@ TEST_F(ConfigFileTest, FsdpOnTheCpuIsSaidUnlessItIsAskedFor) {
               Contains(HasSubstr("Accelerate makes DistributedDataParallel of FSDP: a program")));
   EXPECT_THAT(load(fsdp, {"fsdp_config.fsdp_version=2"}, /*program=*/true).warnings,
               ElementsAre(HasSubstr("Accelerate makes DistributedDataParallel of FSDP: a program")));
+  for (const char* type : {"FSDP", "MULTI_GPU"}) {
+    const std::string several = fmt::format("distributed_type: {}\nnum_processes: 2\n", type) + training();
+    EXPECT_THAT(load(several, {"use_cpu=false"}, /*program=*/true).warnings,
+                ElementsAre(HasSubstr("Accelerate makes a run of its own of each of the 2 processes")));
+  }
   EXPECT_THAT(load(training()).warnings, IsEmpty());
   gpus_ = 1;
   EXPECT_THAT(load(fsdp).warnings, IsEmpty());
