@@ -24,6 +24,7 @@
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
+#include "cli/merge_options.hpp"
 #include "cli/open_source.hpp"
 #include "cli/output/results.hpp"
 #include "cli/output_report.hpp"
@@ -34,58 +35,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct MergeOptions {
-  std::string checkpoint;
-  std::string output;
-  ckpt::MergeOptions merge;
-  std::vector<std::string> renames;
-  std::optional<std::int64_t> step;
-  bool best = false;
-  std::string assets;
-  bool no_assets = false;
-  bool verify = false;
-  bool remove_source = false;
-  WriteOptions write;
-};
-
-// OUT is the file if its name ends like one, else the directory that gets the file.
-ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::MergePlan& plan,
-                             std::vector<fs::path> assets) {
-  const fs::path output = options.output;
-  ckpt::OutputTarget target;
-  target.path = output;
-  target.is_file = output.extension() == plan.names.extension && !fs::is_directory(output);
-  if (target.is_file && plan.output.files.size() > 1) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is one file, but {} are to be written", output.string(),
-                                               plan.output.files.size()))
-        .hint("name a directory");
-  }
-  if (target.is_file && !options.assets.empty()) {
-    throw Error(ErrorKind::kUsage, "--copy-assets needs a directory to copy to").hint("name a directory");
-  }
-  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
-  target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
-  target.assets = std::move(assets);
-  return target;
-}
-
 // The checkpoint to merge, and the files that are copied with it.
 struct MergeSource {
   std::string checkpoint;
   std::vector<fs::path> assets;
 };
 
-// Whether OUT is the name of a file, as target_of() will find.
-bool names_a_file(const MergeOptions& options) {
-  const fs::path output = options.output;
-  return output.extension() == (options.merge.unsafe_serialization ? ".bin" : ".safetensors") &&
-         !fs::is_directory(output);
-}
-
 // Whether OUT gets the files that belong to the weights, though the user names no directory that has them.
 bool takes_own_assets(const MergeOptions& options) {
   return options.assets.empty() && !options.no_assets && options.merge.selection.root.empty() &&
-         !names_a_file(options);
+         !names_a_file(options, options.merge.unsafe_serialization ? ".bin" : ".safetensors");
 }
 
 // CKPT may be a checkpoint, or a run that has several.
@@ -107,18 +66,6 @@ MergeSource source_of(const MergeOptions& options) {
   source.checkpoint = chosen_checkpoint(run, {options.step, options.best}).string();
   if (takes_own_assets(options)) source.assets = assets_of_run(run, source.checkpoint);
   return source;
-}
-
-std::vector<std::string> names_of(const std::vector<fs::path>& assets) {
-  std::vector<std::string> names;
-  for (const fs::path& asset : assets) names.push_back(asset.filename().string());
-  return names;
-}
-
-void say_what_is_copied(const std::vector<fs::path>& assets, bool dry_run, const Globals& globals) {
-  if (assets.empty() || globals.json) return;
-  globals.out->line(fmt::format("{} {} from '{}'", dry_run ? "would copy" : "copied",
-                                fmt::join(names_of(assets), ", "), assets.front().parent_path().string()));
 }
 
 bool lies_within(const fs::path& path, const fs::path& directory) {
@@ -193,6 +140,7 @@ bool has_checksums(ckpt::Kind kind) {
 }
 
 ExitCode run_merge(MergeOptions options, const Globals& globals) {
+  if (!options.adapter.empty()) return merge_adapter(options, globals);
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
@@ -203,7 +151,7 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   if (given.assets.empty() && takes_own_assets(options) && plan.names.stem == ckpt::kAdapterStem)
     given.assets = ckpt::adapter_assets(fs::canonical(source->path()).parent_path(), {});
-  const ckpt::OutputTarget target = target_of(options, plan, std::move(given.assets));
+  const ckpt::OutputTarget target = target_of(options, plan.output, plan.names, std::move(given.assets));
   if (options.remove_source) {
     ckpt::check_removable(*source);
     check_removal(source->path(), target);
@@ -247,6 +195,8 @@ void add_options(Command& command, MergeOptions& options) {
       "A checkpoint, a directory above one, or the output_dir of a training (its newest checkpoint)");
   command.positional("OUT", options.output,
                      "Directory that gets model.safetensors, or a file name that ends in .safetensors");
+  command.text("--adapter", "DIR", options.adapter,
+               "Add the LoRA adapter in DIR, a run or a directory of PEFT, to its base CKPT");
   command.size("--max-shard-size", options.merge.max_shard_bytes,
                "Size of the largest file, such as 5GB (decimal); several files get an index");
   add_dtype(command, options.merge.selection.dtype);

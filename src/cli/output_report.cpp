@@ -56,14 +56,21 @@ Json segments_of(const OutputReport& report, const ckpt::OutputFile& file) {
                         {"tensor_offsets", extent.box.offsets},
                         {"sizes", extent.box.sizes}});
     }
-    segments.push_back({{"name", report.names.empty() ? entry.name : report.names.at(tensor->source)},
-                        {"tensor", entry.name},
-                        {"dtype", ckpt::torch_name(tensor->dtype)},
-                        {"shape", entry.shape},
-                        {"boxes", boxes_of(tensor->boxes)},
-                        {"pieces", std::move(pieces)},
-                        {"offset", segment.offset},
-                        {"bytes", segment.bytes}});
+    Json described{{"name", report.names.empty() ? entry.name : report.names.at(tensor->source)},
+                   {"tensor", entry.name},
+                   {"dtype", ckpt::torch_name(tensor->dtype)},
+                   {"shape", entry.shape},
+                   {"boxes", boxes_of(tensor->boxes)},
+                   {"pieces", std::move(pieces)},
+                   {"offset", segment.offset},
+                   {"bytes", segment.bytes}};
+    if (tensor->update) {
+      described["update"] = {{"a", report.source.tensors()[tensor->update->a].name},
+                             {"b", report.source.tensors()[tensor->update->b].name},
+                             {"scaling", tensor->update->scaling},
+                             {"transposed", tensor->update->transposed}};
+    }
+    segments.push_back(std::move(described));
   }
   return segments;
 }

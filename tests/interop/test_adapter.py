@@ -179,14 +179,14 @@ def test_a_model_file_of_the_base_takes_no_adapter(accel, run, tmp_path, flags):
     export(base_model(tmp_path), tmp_path / "base.pt")
     for adapter in (run / "out/export", run / "begin", checkpoint(run)):
         said = accel("load", adapter, "--into", tmp_path / "base.pt", "--out", tmp_path / "new.pt", *flags, code=1).stderr
-        assert "is an adapter of PEFT" in said and "merge_and_unload()" in said and "missing" not in said
+        assert "is an adapter of PEFT" in said and "merge-weights BASE MERGED --adapter" in said and "missing" not in said
     if not flags:  # A model file with the adapter has these parameters, under PEFT's names of modules.
         said = accel("load", run / "out/export", "--into", run / "model.pt", "--out", tmp_path / "new.pt", code=1).stderr
         assert "is an adapter of PEFT" not in said and "missing" in said
     assert not (tmp_path / "new.pt").exists()
     # What the message says to do.
-    merged = loaded(run, run / "out/export").merge_and_unload()
-    merged.save_pretrained(tmp_path / "merged")
+    accel("merge-weights", run / "base", tmp_path / "merged", "--adapter", run / "out/export")
+    merged = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "merged")
     accel("load", tmp_path / "merged", "--into", tmp_path / "base.pt", "--out", tmp_path / "new.pt")
     ids = torch.arange(32).reshape(2, 16)
     with torch.no_grad():

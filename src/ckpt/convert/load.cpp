@@ -131,8 +131,8 @@ void require_place_for_adapter(const OutputState& state, const Checkpoint& model
                           "weights, and '{}' has no parameter of an adapter, such as '{}'",
                           source.path().string(), model.path().string(), names.front()))
       .hint(
-          "merge it into its base with PEFT's merge_and_unload() and load the merged weights; or load it "
-          "with PeftModel.from_pretrained; or export the base with accel-export --peft");
+          "merge it into its base with accel merge-weights BASE MERGED --adapter ADAPTER and load MERGED; or "
+          "load it with PeftModel.from_pretrained; or export the base with accel-export --peft");
 }
 
 // The views that get values, by the record of their storage.

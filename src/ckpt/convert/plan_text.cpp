@@ -20,6 +20,11 @@ std::vector<std::string> describe(const TensorContent& content, Checkpoint& sour
   }
   for (const Box& box : content.boxes) text += " " + to_string(box);
   if (content.dtype != entry.dtype) text += fmt::format(" as {}", torch_name(content.dtype));
+  if (content.update) {
+    const auto name_of = [&](std::size_t tensor) { return source.tensors().at(tensor).name; };
+    text += fmt::format(" + {} * {} @ {}{}", content.update->scaling, name_of(content.update->b),
+                        name_of(content.update->a), content.update->transposed ? ", transposed" : "");
+  }
   std::vector<std::string> lines{std::move(text)};
   for (const Extent& extent : source.locate(content.source).extents) {
     lines.push_back(

@@ -13,7 +13,7 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::string_view kMagic = "ACCELREC";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kRecordVersion = 1;
 constexpr std::size_t kSumAt = 20;  // The CRC covers all bytes behind it.
 constexpr std::uint64_t kLimitBytes = std::uint64_t{16} << 20;
 
@@ -117,7 +117,7 @@ std::string encode_item_record(const ItemRecord& record) {
     }
   }
   std::string out(kMagic);
-  put_uint(out, kVersion, 4);
+  put_uint(out, kRecordVersion, 4);
   put_uint(out, kItemRecordHead + body.size(), 8);
   put_uint(out, crc32(std::as_bytes(std::span(body))), 4);
   return out + body;
@@ -136,7 +136,7 @@ ItemRecord decode_item_record(std::span<const std::byte> bytes) {
   const std::optional<std::uint64_t> size = item_record_bytes(bytes);
   if (!size || *size != bytes.size()) reject("has a broken head");
   const std::uint64_t version = get_uint(bytes, kMagic.size(), 4);
-  if (version != kVersion) reject(fmt::format("has the unknown version {}", version));
+  if (version != kRecordVersion) reject(fmt::format("has the unknown version {}", version));
   const std::span<const std::byte> body = bytes.subspan(kItemRecordHead);
   if (crc32(body) != get_uint(bytes, kSumAt, 4)) reject("has the wrong checksum");
 

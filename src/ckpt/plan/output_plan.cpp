@@ -40,7 +40,7 @@ std::uint64_t OutputPlan::total_bytes() const {
 
 OutputContent content_of(const OutputItem& item, std::vector<Box> boxes) {
   if (checked_numel(item.shape) == 0) return std::string();
-  return TensorContent{item.source, item.dtype, std::move(boxes)};
+  return TensorContent{item.source, item.dtype, std::move(boxes), item.update};
 }
 
 void check_torch_dtypes(const OutputState& state) {

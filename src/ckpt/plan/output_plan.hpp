@@ -16,6 +16,17 @@
 
 namespace accel::ckpt {
 
+/// A matrix of low rank that is added to a tensor, as LoRA does: scaling * (B @ A), with A [rank, columns]
+/// and B [rows, rank]. The sum is computed as tensor/low_rank.hpp says.
+struct LowRankUpdate {
+  std::size_t a = 0;  ///< Index of A in Checkpoint::tensors().
+  std::size_t b = 0;  ///< Index of B in Checkpoint::tensors().
+  double scaling = 1;
+  bool transposed = false;  ///< The tensor is [columns, rows], and the transposed product is added.
+
+  friend bool operator==(const LowRankUpdate&, const LowRankUpdate&) = default;
+};
+
 /// A tensor to be written: which tensor of the source, under which name, and in which dtype.
 struct OutputItem {
   StatePath path;          ///< The path in the output; fqn_of(path) is the flat name.
@@ -24,6 +35,8 @@ struct OutputItem {
   Dims shape;
   /// Index of an earlier item that has the same bytes. Formats with shared storages write these bytes once.
   std::optional<std::size_t> tied_to;
+  /// What is added to the elements after their conversion to `dtype`, which is float32, float16 or bfloat16.
+  std::optional<LowRankUpdate> update = {};
 };
 
 /// An entry that is not a tensor.
@@ -41,8 +54,9 @@ struct OutputState {
 /// Elements of a source tensor: the boxes one after another, each dense and row-major.
 struct TensorContent {
   std::size_t source = 0;
-  DType dtype = DType::kFloat32;  ///< The dtype in the output; the elements are converted to it.
-  std::vector<Box> boxes;         ///< The boxes; none stand for the whole tensor.
+  DType dtype = DType::kFloat32;             ///< The dtype in the output; the elements are converted to it.
+  std::vector<Box> boxes;                    ///< The boxes; none stand for the whole tensor.
+  std::optional<LowRankUpdate> update = {};  ///< What is added to a whole matrix, as in OutputItem.
 };
 
 /// Unchanged bytes of another file.

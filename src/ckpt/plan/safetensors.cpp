@@ -33,10 +33,27 @@ OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& i
   for (const SafetensorsEntry& entry : layout.header.entries) {
     const OutputItem& item = state.tensors[by_name.at(entry.name)];
     if (entry.begin == entry.end) continue;
-    file.segments.push_back({layout.header.buffer_offset + entry.begin, entry.end - entry.begin,
-                             TensorContent{item.source, item.dtype, {}}});
+    file.segments.push_back(
+        {layout.header.buffer_offset + entry.begin, entry.end - entry.begin, content_of(item)});
   }
   return file;
+}
+
+/// The items of one file, by index.
+struct Shard {
+  std::string name;
+  std::vector<std::size_t> items;
+};
+
+OutputPlan plan_shards(const OutputState& state, const std::vector<Shard>& shards, const WeightFiles& names) {
+  OutputPlan plan;
+  std::map<std::string, std::string> files;
+  for (const Shard& shard : shards) {
+    plan.files.push_back(plan_file(state, shard.items, shard.name));
+    for (const std::size_t item : shard.items) files.emplace(fqn_of(state.tensors[item].path), shard.name);
+  }
+  plan.files.push_back(text_file(names.index(), index_json(state, files)));
+  return plan;
 }
 
 }  // namespace
@@ -44,19 +61,20 @@ OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& i
 OutputPlan plan_safetensors_files(const OutputState& state, const WeightFiles& names,
                                   std::uint64_t max_shard_bytes) {
   const std::vector<std::vector<std::size_t>> shards = split_into_shards(state, max_shard_bytes);
-  OutputPlan plan;
-  if (shards.size() == 1) {
-    plan.files.push_back(plan_file(state, shards.front(), names.single()));
-    return plan;
-  }
-  std::map<std::string, std::string> files;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = names.shard(i, shards.size());
-    plan.files.push_back(plan_file(state, shards[i], name));
-    for (const std::size_t item : shards[i]) files.emplace(fqn_of(state.tensors[item].path), name);
-  }
-  plan.files.push_back(text_file(names.index(), index_json(state, files)));
-  return plan;
+  if (shards.size() == 1) return {{plan_file(state, shards.front(), names.single())}};
+  std::vector<Shard> named;
+  for (std::size_t i = 0; i < shards.size(); ++i) named.push_back({names.shard(i, shards.size()), shards[i]});
+  return plan_shards(state, named, names);
+}
+
+OutputPlan plan_same_safetensors_files(const OutputState& state, const WeightFiles& names,
+                                       const std::vector<std::string>& files) {
+  std::map<std::string, std::vector<std::size_t>> items;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) items[files.at(i)].push_back(i);
+  if (items.size() < 2) return plan_safetensors_files(state, names, 0);
+  std::vector<Shard> shards;
+  for (auto& [name, indices] : items) shards.push_back({name, std::move(indices)});
+  return plan_shards(state, shards, names);
 }
 
 }  // namespace accel::ckpt

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/plan/weight_files.hpp"
@@ -13,5 +15,10 @@ namespace accel::ckpt {
 /// safetensors cannot hold.
 [[nodiscard]] OutputPlan plan_safetensors_files(const OutputState& state, const WeightFiles& names,
                                                 std::uint64_t max_shard_bytes);
+
+/// The same with the files of another model: `files` has the file of each tensor, by index into
+/// `state.tensors`. There is an index if the files are several.
+[[nodiscard]] OutputPlan plan_same_safetensors_files(const OutputState& state, const WeightFiles& names,
+                                                     const std::vector<std::string>& files);
 
 }  // namespace accel::ckpt

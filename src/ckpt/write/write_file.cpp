@@ -24,6 +24,7 @@
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
+#include "ckpt/write/update_reader.hpp"
 #include "ckpt/write/work_queue.hpp"
 
 namespace accel::ckpt {
@@ -38,6 +39,9 @@ constexpr std::uint64_t kMostBufferBytes = std::uint64_t{24} << 20;
 // size on average: each run costs two system calls.
 constexpr std::uint64_t kKernelCopyBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kKernelRunBytes = std::uint64_t{64} << 10;
+// The most elements that an update is added to at once. They are in memory as float32, as are the rows of a
+// factor for them.
+constexpr std::int64_t kUpdatedElements = std::int64_t{1} << 18;
 
 // What the threads that write one file share.
 struct Job {
@@ -63,6 +67,7 @@ class Writer {
   Writer(Job& job, std::uint64_t buffer_bytes)
       : job_(job),
         reader_(job.source.directory()),
+        updates_(job.source, reader_),
         memory_(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes)),
         buffer_(memory_.get(), buffer_bytes),
         copier_(job.out, buffer_, [&job](std::uint64_t bytes) { job.add_progress(bytes); }) {}
@@ -130,7 +135,11 @@ class Writer {
       const std::int64_t end = std::min(item.end - skipped, numel);
       const std::uint64_t target =
           segment.offset + static_cast<std::uint64_t>(skipped) * item_bytes(content.dtype);
-      if (begin < end) write_elements(item, stored, content, box, begin, end, target);
+      if (begin < end && content.update) {
+        write_updated(item, stored, content, box, begin, end, target);
+      } else if (begin < end) {
+        write_elements(item, stored, content, box, begin, end, target);
+      }
       skipped += numel;
     }
   }
@@ -176,6 +185,41 @@ class Writer {
     }
   }
 
+  // The same with an update.
+  void write_updated(const WorkItem& item, const StoredTensor& stored, const TensorContent& content,
+                     const Box& box, std::int64_t begin, std::int64_t end, std::uint64_t target) {
+    const std::uint64_t to_bytes = item_bytes(content.dtype);
+    for (std::int64_t at = begin; at < end;) {
+      const std::span<std::byte> room = room_at(target + static_cast<std::uint64_t>(at) * to_bytes, to_bytes);
+      const auto fits = static_cast<std::int64_t>(room.size() / to_bytes);
+      const std::int64_t next = std::min(end, at + std::min(fits, kUpdatedElements));
+      const std::span<std::byte> out = room.first(static_cast<std::uint64_t>(next - at) * to_bytes);
+      updated_.resize(static_cast<std::size_t>(next - at));
+      const std::span<std::byte> floats = std::as_writable_bytes(std::span(updated_));
+      read_as(stored, content.dtype, box, at, next, out);
+      convert_or_copy(content.dtype, out, DType::kFloat32, floats);
+      updates_.add(*content.update, at, updated_);
+      convert_or_copy(DType::kFloat32, floats, content.dtype, out);
+      take(item, out);
+      at = next;
+    }
+  }
+
+  // Elements [begin, end) of the box in another dtype, if it is another.
+  void read_as(const StoredTensor& stored, DType dtype, const Box& box, std::int64_t begin, std::int64_t end,
+               std::span<std::byte> out) {
+    if (stored.dtype == dtype) return reader_.read_box(stored, box, begin, end, out);
+    std::vector<std::byte> in(
+        checked_nbytes(end - begin, static_cast<std::int64_t>(item_bytes(stored.dtype))));
+    reader_.read_box(stored, box, begin, end, in);
+    convert_dtype(stored.dtype, in, dtype, out);
+  }
+
+  static void convert_or_copy(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+    if (from != to) return convert_dtype(from, in, to, out);
+    std::copy(in.begin(), in.end(), out.begin());
+  }
+
   bool copy_in_kernel(const StoredTensor& stored, const Box& box, std::int64_t begin, std::int64_t end,
                       std::uint64_t target) {
     const std::optional<std::vector<FileRun>> runs = reader_.runs_of(stored, box, begin, end);
@@ -215,6 +259,8 @@ class Writer {
 
   Job& job_;
   TensorReader reader_;
+  UpdateReader updates_;
+  std::vector<float> updated_;           // Elements that an update is added to.
   std::unique_ptr<std::byte[]> memory_;  // It is not initialized: pages never used take no memory.
   std::span<std::byte> buffer_;
   std::uint64_t gathered_ = 0;     // The number of gathered bytes, which are at the front of buffer_.

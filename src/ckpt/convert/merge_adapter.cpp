@@ -1,0 +1,269 @@
+#include "ckpt/convert/merge_adapter.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "ckpt/plan/safetensors.hpp"
+#include "ckpt/read/joined_checkpoint.hpp"
+#include "ckpt/tensor/convert_dtype.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::string_view kPeftPrefix = "base_model.model.";
+
+/// The matrices that LoRA has for a module, by index into the tensors of the adapter.
+struct Layer {
+  std::optional<std::size_t> a;
+  std::optional<std::size_t> b;
+  bool is_embedding = false;
+};
+
+/// The tensors of an adapter by the modules and tensors of the base model that they belong to.
+struct AdapterParts {
+  std::map<std::string, Layer> layers;                  ///< By the name of the module.
+  std::map<std::string, std::size_t> replaced_tensors;  ///< By the name of the tensor.
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& advice) {
+  throw Error(ErrorKind::kFailure, what).hint(advice);
+}
+
+const std::string kMergeInPython =
+    "merge it in Python: merge_and_unload() of the PeftModel, then save_pretrained()";
+
+/// Sorts a tensor of LoRA into its layer; false if `name` is not the name of one.
+bool add_to_layer(AdapterParts& parts, std::string_view name, std::size_t tensor) {
+  struct Ending {
+    std::string_view text;
+    bool is_b;
+    bool is_embedding;
+  };
+  constexpr std::array<Ending, 4> kEndings = {{{".lora_A.weight", false, false},
+                                               {".lora_B.weight", true, false},
+                                               {".lora_embedding_A", false, true},
+                                               {".lora_embedding_B", true, true}}};
+  for (const Ending& ending : kEndings) {
+    if (!name.ends_with(ending.text)) continue;
+    Layer& layer = parts.layers[std::string(name.substr(0, name.size() - ending.text.size()))];
+    (ending.is_b ? layer.b : layer.a) = tensor;
+    layer.is_embedding = ending.is_embedding;
+    return true;
+  }
+  return false;
+}
+
+AdapterParts parts_of(const OutputState& adapter) {
+  AdapterParts parts;
+  for (const OutputItem& item : adapter.tensors) {
+    const std::string full = fqn_of(item.path);
+    if (!full.starts_with(kPeftPrefix)) {
+      refuse(fmt::format("tensor '{}' of the adapter does not begin with '{}', as PEFT's tensors do", full,
+                         kPeftPrefix),
+             "name the directory of an adapter of PEFT, or the run of a PEFT model");
+    }
+    std::string name = full.substr(kPeftPrefix.size());
+    if (add_to_layer(parts, name, item.source)) continue;
+    if (name.find(".lora_") != std::string::npos)
+      refuse(fmt::format("tensor '{}' of the adapter is not one of plain LoRA", full), kMergeInPython);
+    // A wrapped layer holds the original one as `base_layer`: its bias may be trained, its embedding saved.
+    constexpr std::string_view kBaseLayer = ".base_layer.";
+    if (const std::size_t at = name.find(kBaseLayer); at != std::string::npos)
+      name.replace(at, kBaseLayer.size(), ".");
+    parts.replaced_tensors.emplace(std::move(name), item.source);
+  }
+  for (const auto& [module, layer] : parts.layers) {
+    if (layer.a && layer.b) continue;
+    throw Error(ErrorKind::kMissing,
+                fmt::format("the adapter has one of the two matrices of '{}' alone", module))
+        .hint("it may have been saved without gathering its shards");
+  }
+  return parts;
+}
+
+/// The tensors of the base, by their names. A model's class may put a name in front of those that the base
+/// has on disk, or leave one out: GPT2LMHeadModel has `transformer.h`, and the files of GPT-2 have `h`.
+class BaseNames {
+ public:
+  explicit BaseNames(const Checkpoint& base) {
+    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+      const std::string& name = base.tensors()[i].name;
+      names_.emplace(name, i);
+      if (const std::size_t dot = name.find('.'); dot != std::string::npos)
+        shortened_.emplace(name.substr(dot + 1), i);
+    }
+  }
+
+  [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const {
+    if (const auto found = names_.find(name); found != names_.end()) return found->second;
+    const std::size_t dot = name.find('.');
+    if (dot != std::string::npos) {
+      if (const auto found = names_.find(name.substr(dot + 1)); found != names_.end()) return found->second;
+    }
+    if (shortened_.count(name) == 1) return shortened_.find(name)->second;
+    return std::nullopt;
+  }
+
+ private:
+  std::map<std::string, std::size_t> names_;
+  std::multimap<std::string, std::size_t> shortened_;  ///< The names without their first component.
+};
+
+class Planner {
+ public:
+  Planner(Checkpoint& base, Checkpoint& adapter, const AdapterConfig& config)
+      : base_(base), adapter_(adapter), config_(config), names_(base) {}
+
+  void replace(AdapterMergePlan& plan, const std::string& name, std::size_t tensor) {
+    OutputItem& item = plan.state.tensors[place_of(name)];
+    const TensorEntry& entry = adapter_.tensors()[tensor];
+    if (entry.shape != item.shape) {
+      refuse(fmt::format("'{}' is {} in the adapter, but {} in the base", name, to_string(entry.shape),
+                         to_string(item.shape)),
+             "name the base that the adapter was trained on; a model with a resized vocabulary has to be "
+             "saved before it becomes a base");
+    }
+    if (entry.dtype != item.dtype && !can_convert(entry.dtype, item.dtype)) {
+      refuse(fmt::format("'{}' is {} in the adapter, which cannot be converted to {}, as it is in the base",
+                         name, torch_name(entry.dtype), torch_name(item.dtype)),
+             kMergeInPython);
+    }
+    item.source = base_.tensors().size() + tensor;
+    ++plan.replaced;
+  }
+
+  void update(AdapterMergePlan& plan, const std::string& module, const Layer& layer) {
+    OutputItem& item = plan.state.tensors[place_of(module + ".weight")];
+    if (item.dtype != DType::kFloat32 && item.dtype != DType::kFloat16 && item.dtype != DType::kBFloat16) {
+      refuse(fmt::format("the weight of '{}' is {} in the base, and an adapter is added to float32, float16 "
+                         "and bfloat16",
+                         module, torch_name(item.dtype)),
+             "name the base as it was before it was quantized");
+    }
+    const TensorEntry& a = matrix(*layer.a);
+    const TensorEntry& b = matrix(*layer.b);
+    const auto is = [&](std::int64_t rows, std::int64_t columns) {
+      return item.shape == Dims{rows, columns} && a.shape[0] == b.shape[1];
+    };
+    const bool fits = !layer.is_embedding && is(b.shape[0], a.shape[1]);
+    const bool fits_transposed = is(a.shape[1], b.shape[0]);
+    if (!fits && !fits_transposed) {
+      refuse(fmt::format("the weight of '{}' is {} in the base, which the matrices of the adapter, {} and "
+                         "{}, do not fit",
+                         module, to_string(item.shape), to_string(a.shape), to_string(b.shape)),
+             "name the base that the adapter was trained on");
+    }
+    if (static_cast<double>(a.shape[0]) != config_.rank_of(module)) {
+      refuse(fmt::format("the matrices of '{}' have the rank {}, but adapter_config.json says {}", module,
+                         a.shape[0], config_.rank_of(module)),
+             "take the adapter_config.json that was saved with this adapter");
+    }
+    const bool square = fits && fits_transposed;
+    if (!square && !layer.is_embedding && fits_transposed != config_.fan_in_fan_out) contradicting_ = module;
+    if (square) square_ = module;
+    item.update = LowRankUpdate{base_.tensors().size() + *layer.a, base_.tensors().size() + *layer.b,
+                                config_.scaling_of(module), square ? config_.fan_in_fan_out : !fits};
+    ++plan.updated;
+  }
+
+  /// A square weight does not tell whether it is transposed. PEFT notes in the configuration how the layer
+  /// was that it wrapped last.
+  void check_orientation() const {
+    if (!square_ || !contradicting_) return;
+    refuse(fmt::format("adapter_config.json says fan_in_fan_out = {}, which is wrong for '{}', so it cannot "
+                       "be told whether the square weight of '{}' is transposed",
+                       config_.fan_in_fan_out, *contradicting_, *square_),
+           kMergeInPython);
+  }
+
+  void check_all_placed() const {
+    if (missing_.empty()) return;
+    refuse(fmt::format("'{}' has no tensor '{}', which the adapter changes{}", base_.path().string(),
+                       *missing_.begin(),
+                       missing_.size() > 1 ? fmt::format(", and {} others", missing_.size() - 1) : ""),
+           "name the base that the adapter was trained on; if it ties the head to the embedding and the "
+           "adapter has a head of its own, save the base with an untied head first");
+  }
+
+  /// Notes which tensors of the base are missing; check_all_placed() throws.
+  [[nodiscard]] bool has_place(const std::string& name) {
+    if (names_.find(name)) return true;
+    missing_.insert(name);
+    return false;
+  }
+
+ private:
+  [[nodiscard]] std::size_t place_of(const std::string& name) const { return names_.find(name).value(); }
+
+  const TensorEntry& matrix(std::size_t tensor) const {
+    const TensorEntry& entry = adapter_.tensors()[tensor];
+    if (entry.shape.size() != 2) {
+      refuse(
+          fmt::format("tensor '{}' of the adapter is {}, not a matrix", entry.name, to_string(entry.shape)),
+          kMergeInPython);
+    }
+    if (entry.dtype != DType::kFloat32 && !can_convert(entry.dtype, DType::kFloat32)) {
+      refuse(fmt::format("tensor '{}' of the adapter is {}, which cannot be converted to float32", entry.name,
+                         torch_name(entry.dtype)),
+             kMergeInPython);
+    }
+    return entry;
+  }
+
+  Checkpoint& base_;
+  Checkpoint& adapter_;
+  const AdapterConfig& config_;
+  BaseNames names_;
+  std::set<std::string> missing_;
+  std::optional<std::string> square_;
+  std::optional<std::string> contradicting_;
+};
+
+/// Throws unless the base is safetensors, whose names and files are those of transformers.
+void check_base(const Checkpoint& base) {
+  if (base.kind() == Kind::kSafetensors || base.kind() == Kind::kSafetensorsSharded) return;
+  refuse(fmt::format("'{}' is {}, and an adapter is merged into safetensors", base.path().string(),
+                     name_of(base.kind())),
+         "accel merge-weights BASE OUT writes it as safetensors");
+}
+
+}  // namespace
+
+AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter, const MergePlan& merged,
+                                    const AdapterConfig& config, std::uint64_t max_shard_bytes) {
+  check_base(base);
+  const AdapterParts parts = parts_of(merged.state);
+  AdapterMergePlan plan;
+  plan.names = {"model", ".safetensors"};
+  std::vector<std::string> files;
+  for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+    const TensorEntry& entry = base.tensors()[i];
+    plan.state.tensors.push_back({entry.path, i, entry.dtype, entry.shape, std::nullopt});
+    const std::vector<std::string> pieces = base.files_of(i).pieces;
+    // A tensor without elements has no place; it goes where the one before it is.
+    const std::string before = files.empty() ? plan.names.single() : files.back();
+    files.push_back(pieces.empty() ? before : pieces.front());
+  }
+  Planner planner(base, adapter, config);
+  for (const auto& [name, tensor] : parts.replaced_tensors) {
+    if (planner.has_place(name)) planner.replace(plan, name, tensor);
+  }
+  for (const auto& [module, layer] : parts.layers) {
+    if (planner.has_place(module + ".weight")) planner.update(plan, module, layer);
+  }
+  planner.check_all_placed();
+  planner.check_orientation();
+  plan.source = join(base, adapter);
+  plan.output = max_shard_bytes > 0 ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes)
+                                    : plan_same_safetensors_files(plan.state, plan.names, files);
+  return plan;
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,126 @@
+#include "ckpt/store/adapter_config.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/files/json_text.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
+
+// Settings that change where an adapter is, how it is trained or what else is loaded, but not what it adds to
+// a weight, as of PEFT 0.21.
+constexpr std::array<std::string_view, 25> kWithoutEffect = {"auto_mapping",
+                                                             "base_model_name_or_path",
+                                                             "bias",
+                                                             "corda_config",
+                                                             "ensure_weight_tying",
+                                                             "eva_config",
+                                                             "exclude_modules",
+                                                             "inference_mode",
+                                                             "layers_pattern",
+                                                             "layers_to_transform",
+                                                             "lora_dropout",
+                                                             "lora_ga_config",
+                                                             "loftq_config",
+                                                             "megatron_core",
+                                                             "modules_to_save",
+                                                             "peft_version",
+                                                             "qalora_group_size",
+                                                             "revision",
+                                                             "runtime_config",
+                                                             "target_modules",
+                                                             "task_type",
+                                                             "peft_type",
+                                                             "init_lora_weights",
+                                                             "r",
+                                                             "lora_alpha"};
+constexpr std::array<std::string_view, 4> kRead = {"use_rslora", "fan_in_fan_out", "rank_pattern",
+                                                   "alpha_pattern"};
+// Values of init_lora_weights that leave the weights of the base as they are. The others, such as pissa,
+// olora and corda, take something out of them, and the adapter holds that.
+constexpr std::array<std::string_view, 3> kHarmlessStarts = {"gaussian", "eva", "orthogonal"};
+
+template <std::size_t N>
+bool has(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Whether a setting has the value with which PEFT leaves it out.
+bool is_unset(const json& value) {
+  return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorKind::kFailure, what + ", which accel does not merge")
+      .hint("merge it in Python: merge_and_unload() of the PeftModel, then save_pretrained()");
+}
+
+double positive_number(const json& document, const char* key) {
+  const double value = document.at(key).get<double>();
+  if (std::isfinite(value) && value > 0) return value;
+  throw Error(ErrorKind::kCorrupt, fmt::format("'{}' is {}, not a positive number", key, value));
+}
+
+std::vector<std::pair<NamePattern, double>> patterns(const json& document, const char* key) {
+  std::vector<std::pair<NamePattern, double>> result;
+  if (!document.contains(key) || document.at(key).is_null()) return result;
+  for (const auto& [pattern, value] : document.at(key).items())
+    result.emplace_back(NamePattern(fmt::format("(.*\\.)?({})", pattern)), value.get<double>());
+  return result;
+}
+
+double value_for(const std::vector<std::pair<NamePattern, double>>& patterns, std::string_view module,
+                 double otherwise) {
+  for (const auto& [pattern, value] : patterns) {
+    if (pattern.matches(module)) return value;
+  }
+  return otherwise;
+}
+
+void check_kind(const json& document) {
+  const std::string type = document.at("peft_type").get<std::string>();
+  if (type != "LORA") refuse(fmt::format("the adapter is of the type {}", type));
+  const json start = document.value("init_lora_weights", json(true));
+  if (start.is_string() && !has(kHarmlessStarts, start.get<std::string>())) {
+    refuse(fmt::format("init_lora_weights is '{}': the adapter began with other weights than the base has",
+                       start.get<std::string>()));
+  }
+  for (const auto& [key, value] : document.items()) {
+    if (is_unset(value) || has(kWithoutEffect, key) || has(kRead, key)) continue;
+    refuse(fmt::format("the adapter has the setting {} = {}", key, value.dump()));
+  }
+}
+
+}  // namespace
+
+double AdapterConfig::rank_of(std::string_view module) const { return value_for(ranks, module, rank); }
+
+double AdapterConfig::scaling_of(std::string_view module) const {
+  const double own = rank_of(module);
+  return value_for(alphas, module, alpha) / (divides_by_root ? std::sqrt(own) : own);
+}
+
+AdapterConfig read_adapter_config(const std::filesystem::path& path) {
+  AdapterConfig config;
+  use_json_file(path, kMostConfigBytes, [&](const json& document) {
+    check_kind(document);
+    config.rank = positive_number(document, "r");
+    config.alpha = positive_number(document, "lora_alpha");
+    config.divides_by_root = document.value("use_rslora", false);
+    config.fan_in_fan_out = document.value("fan_in_fan_out", false);
+    config.ranks = patterns(document, "rank_pattern");
+    config.alphas = patterns(document, "alpha_pattern");
+  });
+  return config;
+}
+
+}  // namespace accel::ckpt
