@@ -95,6 +95,8 @@ tests/interop/test_model_zoo.py
 tests/interop/test_pt2_training.py
 tests/interop/test_pt2_forms.py::test_all_of_it_trains_as_the_eager_model
 tests/interop/test_adapter.py::test_losses_and_weights_are_those_of_peft
+tests/interop/test_merge_adapter.py
+tests/interop/test_exported_training.py::test_an_adapter_of_a_program_is_trained_as_peft_trains_it
 tests/interop/test_train_weights.py::test_original_safetensors_train_and_come_back
 tests/interop/test_merge_run.py::test_transformers_loads_the_newest_checkpoint_of_a_run
 tests/interop/test_weight_names.py::test_a_training_of_experts_goes_on_and_is_exported

@@ -96,32 +96,37 @@ def loaded_base(directory):
     return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
-def with_values(base, values):
+def lora_config(saved):
+    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", modules_to_save=saved)
+
+
+def with_values(base, values, saved):
     """The adapted model with these values of its adapter, made without an adapter_config.json."""
-    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    model = peft.get_peft_model(loaded_base(base), lora)
+    model = peft.get_peft_model(loaded_base(base), lora_config(saved))
     assert not peft.set_peft_model_state_dict(model, values).unexpected_keys
     return model.eval()
 
 
-def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path, tmp_path):
-    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    adapted = peft.get_peft_model(save("llama", tmp_path / "base"), lora)
+@pytest.mark.parametrize("saved", [None, ["lm_head", "embed_tokens"]])
+def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path, tmp_path, saved):
+    """`saved` are modules_to_save, which are trained whole beside LoRA."""
+    adapted = peft.get_peft_model(save("llama", tmp_path / "base"), lora_config(saved))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:  # Without values B has zeros, and A no gradient in the first step.
                 parameter.normal_(std=0.1)
     adapted.save_pretrained(tmp_path / "adapter")
     cli.main([str(tmp_path / "base"), str(tmp_path / "model.pt2"), "--accel", str(accel_path), "--weights",
-              "--peft", str(tmp_path / "adapter"), "--no-check"])
+              "--peft", str(tmp_path / "adapter"), *([] if saved else ["--no-check"])])
+    named = {"adapter_names": ["lora_", "modules_to_save"]} if saved else {}
     found = launch(accel, tmp_path / "run", tmp_path / "model.pt2", "no", max_steps=family_row.STEPS,
-                   checkpoint={"every": family_row.STEPS, "resume": "none", "adapter_only": True, "export": "safetensors"})
+                   checkpoint={"every": family_row.STEPS, "resume": "none", "adapter_only": True, "export": "safetensors", **named})
     base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     model = peft.PeftModel.from_pretrained(base, tmp_path / "adapter", is_trainable=True)
     before = {name: tensor.clone() for name, tensor in peft.get_peft_model_state_dict(model).items()}
     assert found == pytest.approx(family_row.train_in_python(model), rel=1e-5)
     ours, theirs = load_file(tmp_path / "run/out/export/adapter_model.safetensors"), peft.get_peft_model_state_dict(model)
-    assert ours.keys() == theirs.keys() and len(theirs) == 8
+    assert ours.keys() == theirs.keys() and len(theirs) == 8 + len(saved or [])
     for name, tensor in theirs.items():
         assert (tensor - before[name]).abs().max() > 1e-3, name
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5, msg=name)
@@ -129,7 +134,7 @@ def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path,
     assert not (tmp_path / "adapter_config.json").exists() and not (tmp_path / "run/adapter_config.json").exists()
     tokens = torch.arange(24).reshape(2, 12)
     with torch.no_grad():
-        expected = with_values(tmp_path / "base", ours)(input_ids=tokens).logits
+        expected = with_values(tmp_path / "base", ours, saved)(input_ids=tokens).logits
     checkpoint = tmp_path / f"run/out/checkpoints/checkpoint_{family_row.STEPS}"
     accel("merge-weights", tmp_path / "run/out", tmp_path / "of_run")
     accel("merge-weights", checkpoint, tmp_path / "of_checkpoint")

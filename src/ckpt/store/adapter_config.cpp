@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -16,35 +17,18 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
 
-// Settings that change where an adapter is, how it is trained or what else is loaded, but not what it adds to
-// a weight, as of PEFT 0.21.
-constexpr std::array<std::string_view, 25> kWithoutEffect = {"auto_mapping",
-                                                             "base_model_name_or_path",
-                                                             "bias",
-                                                             "corda_config",
-                                                             "ensure_weight_tying",
-                                                             "eva_config",
-                                                             "exclude_modules",
-                                                             "inference_mode",
-                                                             "layers_pattern",
-                                                             "layers_to_transform",
-                                                             "lora_dropout",
-                                                             "lora_ga_config",
-                                                             "loftq_config",
-                                                             "megatron_core",
-                                                             "modules_to_save",
-                                                             "peft_version",
-                                                             "qalora_group_size",
-                                                             "revision",
-                                                             "runtime_config",
-                                                             "target_modules",
-                                                             "task_type",
-                                                             "peft_type",
-                                                             "init_lora_weights",
-                                                             "r",
-                                                             "lora_alpha"};
-constexpr std::array<std::string_view, 4> kRead = {"use_rslora", "fan_in_fan_out", "rank_pattern",
-                                                   "alpha_pattern"};
+// Settings that say where an adapter is, how it is trained or what else is in its file, but not what it adds
+// to a weight, as of PEFT 0.21.
+constexpr std::array<std::string_view, 21> kWithoutEffect = {
+    "auto_mapping", "base_model_name_or_path", "bias",           "corda_config",   "ensure_weight_tying",
+    "eva_config",   "exclude_modules",         "inference_mode", "layers_pattern", "layers_to_transform",
+    "lora_dropout", "lora_ga_config",          "loftq_config",   "megatron_core",  "modules_to_save",
+    "peft_version", "qalora_group_size",       "revision",       "runtime_config", "target_modules",
+    "task_type"};
+// Settings that are read below.
+constexpr std::array<std::string_view, 8> kRead = {"peft_type",    "init_lora_weights", "r",
+                                                   "lora_alpha",   "use_rslora",        "fan_in_fan_out",
+                                                   "rank_pattern", "alpha_pattern"};
 // Values of init_lora_weights that leave the weights of the base as they are. The others, such as pissa,
 // olora and corda, take something out of them, and the adapter holds that.
 constexpr std::array<std::string_view, 3> kHarmlessStarts = {"gaussian", "eva", "orthogonal"};
