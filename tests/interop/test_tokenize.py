@@ -182,8 +182,9 @@ def test_a_file_is_not_replaced_unasked(tokenize, refused, tmp_path):
 
 
 def test_wrong_paths_are_named(refused, tmp_path, capsys):
+    write_tokenizer(tmp_path / "hf")
     for arguments, message in [(["nothing.jsonl", "--tokenizer", str(tmp_path)], "'nothing.jsonl' does not exist"),
-                               ([str(tmp_path), "--tokenizer", str(tmp_path)], "is not a file"),
+                               ([str(tmp_path), "--tokenizer", str(tmp_path / "hf")], "it has no state.json"),
                                ([__file__, "--tokenizer", "meta-llama/Llama"], "is not a directory of this machine"),
                                ([__file__, "--tokenizer", str(tmp_path)], "reading the tokenizer of")]:
         with pytest.raises(SystemExit) as exit:

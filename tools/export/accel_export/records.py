@@ -1,28 +1,28 @@
-"""Records of training data in JSON lines, and what a tokenizer makes of them: tokens, and which of them count."""
+"""Records of training data, and what a tokenizer makes of them: tokens, and which of them count."""
 
 import dataclasses
 import itertools
 import json
 import re
 
+import numpy
+
 from .refused import Refused
 
 MOST_RECORDS, MOST_BYTES = 1000, 1_000_000  # Of a batch that is tokenized at once.
-KINDS = "a record has 'messages', or 'prompt' and 'completion', or 'text'"
+KINDS = "a record has 'messages', or 'prompt' and 'completion', or 'text', or tokens as 'input_ids'"
+MASKS = ("attention_mask", "completion_mask", "assistant_masks")
+COLUMNS = ("messages", "prompt", "completion", "text", "tools", "input_ids", "labels", *MASKS)
+NOT_A_LABEL = -100
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 @dataclasses.dataclass
 class Record:
-    path: str
-    line: int  # From 1.
+    place: str  # The file and the line, for messages.
     value: dict
-    kind: str  # "messages", "text", "prompt of text" or "prompt of messages".
+    kind: str  # "messages", "text", "prompt of text", "prompt of messages" or "tokens".
     tools: str  # JSON, or empty.
-
-    @property
-    def place(self):
-        return f"{self.path}:{self.line}"
 
 
 @dataclasses.dataclass
@@ -36,43 +36,38 @@ def is_conversation(value):
     return isinstance(value, list) and len(value) > 0 and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
 
 
-def record_of(path, number, line):
-    """Parses a line. Raises Refused, with its number, if it is not a record."""
-    place = f"{path}:{number}"
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: the line is not JSON: {error}\nhint: each line is one JSON object; {KINDS}") from None
-    if not isinstance(value, dict):
-        raise Refused(f"{place}: the line is not a JSON object\nhint: {KINDS}")
+def record_of(place, value):
+    """Returns a dict as a Record. Raises Refused, with its place, if it is not one."""
+    if "input_ids" in value:  # Tokenized already, whatever else is left of before.
+        return Record(place, value, "tokens", "")
     tools = value.get("tools") or ""
     tools = tools if isinstance(tools, str) else json.dumps(tools)
     if "prompt" in value and "completion" in value:
         both = [value["prompt"], value["completion"]]
         if all(isinstance(part, str) for part in both):
-            return Record(path, number, value, "prompt of text", "")
+            return Record(place, value, "prompt of text", "")
         if all(map(is_conversation, both)):
-            return Record(path, number, value, "prompt of messages", tools)
+            return Record(place, value, "prompt of messages", tools)
         raise Refused(f"{place}: 'prompt' and 'completion' are neither two texts nor two lists of messages\n"
                       "hint: a message is an object with 'role' and 'content'")
     if "messages" in value:
         if not is_conversation(value["messages"]):
             raise Refused(f"{place}: 'messages' is not a list of messages\nhint: a message is an object with 'role' and 'content'")
-        return Record(path, number, value, "messages", tools)
+        return Record(place, value, "messages", tools)
     if isinstance(value.get("text"), str):
-        return Record(path, number, value, "text", "")
+        return Record(place, value, "text", "")
     raise Refused(f"{place}: the record has the keys {', '.join(map(repr, value)) or 'of no kind'}\nhint: {KINDS}")
 
 
 def read(paths, seen):
     """Yields lists of records of one kind. `seen(bytes)` is told how much has been read."""
+    from .sources import records_of
+
     def records():
         for path in paths:
-            with open(path, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    seen(len(line))
-                    if line.strip():
-                        yield len(line), record_of(path, number, line)
+            for size, record in records_of(path):
+                seen(size)
+                yield size, record
 
     for _, group in itertools.groupby(records(), key=lambda item: (item[1].kind, item[1].tools)):
         batch, size = [], 0
@@ -86,6 +81,38 @@ def read(paths, seen):
             yield batch
 
 
+def column_of(record, name, length=None):
+    """Returns a list of numbers of a record as an array of int64."""
+    column = record.value[name]
+    numbers = numpy.asarray(column) if column else numpy.zeros(0, dtype="int64")
+    if not isinstance(column, list) or numbers.ndim != 1 or numbers.dtype.kind not in "iub" or length not in (None, len(numbers)):
+        raise Refused(f"{record.place}: '{name}' is not a list of whole numbers, one for each of 'input_ids'\n"
+                      "hint: a document is one flat list of tokens, not a batch of them")
+    return numbers.astype("int64")
+
+
+def first(condition):
+    return int(numpy.flatnonzero(condition)[0])
+
+
+def tokenized(record, vocabulary):
+    """Returns the Document of a record that has tokens: those that its attention_mask does not hide. A token counts if no mask
+    that the record has says otherwise, and if `labels`, which are the tokens themselves, do not have -100 there."""
+    ids = column_of(record, "input_ids")
+    if (wrong := (ids < 0) | (ids >= vocabulary)).any():
+        raise Refused(f"{record.place}: token {first(wrong)} is {ids[first(wrong)]}, but the tokenizer knows 0 to {vocabulary - 1}\n"
+                      "hint: --tokenizer names the model whose tokenizer made the tokens")
+    labels = column_of(record, "labels", len(ids)) if "labels" in record.value else ids
+    if (wrong := (labels != ids) & (labels != NOT_A_LABEL)).any():
+        raise Refused(f"{record.place}: label {first(wrong)} is {labels[first(wrong)]}, but the token is {ids[first(wrong)]}\n"
+                      f"hint: 'labels' are the tokens themselves or {NOT_A_LABEL}, as the models of transformers take them, which shift "
+                      "them later")
+    masks = {name: column_of(record, name, len(ids)) != 0 for name in MASKS if name in record.value}
+    counts = numpy.logical_and.reduce([labels != NOT_A_LABEL, *masks.values()])
+    shown = masks.get("attention_mask", numpy.ones(len(ids), dtype=bool))
+    return Document(record, ids[shown].tolist(), counts[shown].astype(int).tolist())
+
+
 class Tokenizer:
     """A tokenizer of transformers, and the rules by which a record becomes a document: those of trl's SFTTrainer. Texts end
     with the tokenizer's end token. What a chat template writes stays as it is."""
@@ -93,6 +120,7 @@ class Tokenizer:
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
         self.end = tokenizer.eos_token or ""
+        self.vocabulary = max(tokenizer.get_vocab().values()) + 1
         self.marks_answers = bool(GENERATION.search(self.template() or ""))
         self.cut_prompts = []  # Places of records whose prompt alone has other tokens than at the document's beginning.
 
@@ -124,6 +152,8 @@ class Tokenizer:
 
     def tokenize(self, records):
         kind = records[0].kind
+        if kind == "tokens":
+            return [tokenized(record, self.vocabulary) for record in records]
         if kind == "text":
             return [Document(record, ids, [1] * len(ids))
                     for record, ids in zip(records, self.of_texts([self.ended(record.value["text"]) for record in records]))]

@@ -10,11 +10,13 @@ import time
 
 DESCRIPTION = """Writes records as tokens of a model's own tokenizer, once, for `format: documents` in the configuration of accel.
 
-A record is a line of JSON with one of:
+RECORDS are files of JSON lines, directories that `save_to_disk` of the package datasets has written, and .parquet files. The
+directories need that package, and .parquet files pyarrow. A record is an object, or a row, with one of:
   messages               a chat, by the tokenizer's chat template; if the template marks what the assistant says
                          ({% generation %}), that alone is learned, else every token
   prompt and completion  two texts, or two lists of messages; the completion alone is learned
   text                   every token is learned
+  input_ids              tokens already, with `labels` (-100 for what is not learned) and masks, if there are any
 Texts end with the tokenizer's end token, as in trl's SFTTrainer. The tokenizer is read from DIRECTORY, never from a hub."""
 
 BETWEEN_LINES = 10  # Seconds between two lines of progress.
@@ -24,7 +26,7 @@ def parser():
     parser = argparse.ArgumentParser(prog="accel-export --tokenize", description=DESCRIPTION,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--tokenize", nargs="+", metavar="RECORDS", required=True, help="the files of records, one JSON object a line")
+    add("--tokenize", nargs="+", metavar="RECORDS", required=True, help="JSON lines, directories of datasets or .parquet files")
     add("--tokenizer", metavar="DIRECTORY", required=True, help="the directory of the model, which has its tokenizer")
     add("-o", "--output", metavar="OUT", required=True, type=pathlib.Path, help="the file to write, a name such as chat.safetensors")
     add("--overwrite", action="store_true", help="replace OUT if it exists")
@@ -35,14 +37,15 @@ class Progress:
     """Says how far the reading is, on standard error."""
 
     def __init__(self, paths, writer):
-        self.total, self.writer = max(1, sum(os.path.getsize(path) for path in paths)), writer
+        from .sources import bytes_of
+        self.total, self.writer = max(1, sum(map(bytes_of, paths))), writer
         self.read, self.said = 0, time.monotonic()
 
     def seen(self, count):
         self.read += count
         if time.monotonic() - self.said >= BETWEEN_LINES:
             self.said = time.monotonic()
-            print(f"{100 * self.read // self.total}%: {self.writer.documents} documents, {self.writer.tokens} tokens",
+            print(f"{int(100 * self.read / self.total)}%: {self.writer.documents} documents, {self.writer.tokens} tokens",
                   file=sys.stderr, flush=True)
 
 
@@ -74,10 +77,9 @@ def write(options):
         raise Refused(f"'{options.output}' exists\nhint: choose another name, or add --overwrite")
     tokenizer = load(options.tokenizer)
     rules = Tokenizer(tokenizer)
-    vocabulary = max(tokenizer.get_vocab().values()) + 1
     kinds, empty, without_labels = set(), 0, 0
     with staging(options.output) as folder:
-        writer = Writer(folder / "parts", vocabulary)
+        writer = Writer(folder / "parts", rules.vocabulary)
         progress = Progress(options.tokenize, writer)
         for records in read(options.tokenize, progress.seen):
             kinds.add(records[0].kind)
@@ -93,7 +95,7 @@ def write(options):
                           "hint: a document's first token never counts; are answers of the assistant or completions in the records?")
         padding = next((number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None), 0)
         metadata = {"tokenizer": pathlib.Path(options.tokenizer).resolve().name, "tokenizer_sha256": digest_of(tokenizer),
-                    "vocabulary_size": str(vocabulary), "pad_token_id": str(padding)}
+                    "vocabulary_size": str(rules.vocabulary), "pad_token_id": str(padding)}
         if any("messages" in kind for kind in kinds):
             metadata["chat_template_sha256"] = hashlib.sha256(rules.template().encode()).hexdigest()
         place = folder / options.output.name
@@ -123,9 +125,9 @@ def main(arguments):
     options = parser().parse_args(arguments)
     from .cli import fail
     for path in options.tokenize:
-        if not os.path.isfile(path):
-            fail(f"'{path}' " + ("is not a file" if os.path.exists(path) else "does not exist") +
-                 "\nhint: --tokenize takes files of records, one JSON object a line")
+        if not os.path.isfile(path) and not os.path.isdir(path):
+            fail(f"'{path}' " + ("is neither a file nor a directory" if os.path.exists(path) else "does not exist") +
+                 "\nhint: --tokenize takes files of JSON lines, directories of datasets and .parquet files")
     if not os.path.isdir(options.tokenizer):
         fail(f"--tokenizer: '{options.tokenizer}' is not a directory of this machine\nhint: get a model of a hub first, with "
              "`hf download NAME --local-dir DIRECTORY`")
