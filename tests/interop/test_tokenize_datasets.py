@@ -22,11 +22,13 @@ except ImportError:
     datasets = None
 
 CHAT = [QUESTION, {**ANSWER, "name": "Moses"}, {"role": "user", "content": "And the earth"}, {"role": "assistant", "content": "God, too"}]
-# A template that sees whether a message has a key, which is None in the rows of Arrow that have it not.
-NAMED = MARKED.replace("{%- generation -%}", "{%- generation -%}{% if 'name' in m %}{{ m['name'] }}{% endif %}")
+# A template that sees whether a message and a tool have a key, which is None in the rows of Arrow that have it not.
+NAMED = "{% if tools %}{{ tools | tojson }}{% endif %}" + MARKED.replace(
+    "{%- generation -%}", "{%- generation -%}{% if 'name' in m %}{{ m['name'] }}{% endif %}")
 RECORDS = {
     "messages": [{"messages": CHAT}, {"messages": [QUESTION, ANSWER]}],
-    "tools": [{"messages": [QUESTION, ANSWER], "tools": json.dumps([{"name": name}])} for name in ("heaven", "earth")],
+    "tools of texts": [{"messages": [QUESTION, ANSWER], "tools": json.dumps([{"name": name}])} for name in ("heaven", "earth")],
+    "tools": [{"messages": [QUESTION, ANSWER], "tools": [tool]} for tool in ({"name": "heaven", "returns": "light"}, {"name": "earth"})],
     "prompts": [{"prompt": "In the beginning", "completion": " God created"}, {"prompt": "the heaven", "completion": " and the earth."}],
     "prompts of messages": [{"prompt": [QUESTION], "completion": [ANSWER]}],
     "text": [{"text": "In the beginning", "page": 1}, {"text": "God created", "page": None}],
