@@ -59,12 +59,18 @@ class CheckpointBytes {
 /// number of steps.
 void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, const OptimizerPlan& optimizer) {
   constexpr std::int64_t kStepBytes = 4;
-  constexpr std::int64_t kElementBytes = 4;
+  constexpr std::int64_t kNumberBytes = 4;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
     std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
     if (buffer.trainable) {
       const OptimizerGroup& group = optimizer.groups()[parameter.spec.group];
-      add(cost, static_cast<std::int64_t>(group.tensors.size()) * kElementBytes);
+      for (const StateTensor& tensor : group.tensors) {
+        if (tensor.is_cut()) {
+          add(cost, kNumberBytes);
+        } else {
+          checkpoint.add_to(0, 0, checked_mul(tensor.numel_for(parameter.spec.shape), kNumberBytes));
+        }
+      }
       if (group.counts_steps) checkpoint.add_to(0, 0, kStepBytes);
     }
     checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);

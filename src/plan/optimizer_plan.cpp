@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -12,11 +13,27 @@ namespace {
 
 /// What an optimizer keeps for a parameter, under torch's names.
 struct Stored {
-  std::vector<OptimizerTensor> tensors;
+  std::vector<StateTensor> tensors;
   bool counts_steps = false;
 };
 
-Stored stored_by(std::string_view type, const config::OptimizerOptions& options) {
+/// An optimizer that changes or stores parameters of some shapes otherwise than the rest.
+struct Split {
+  std::string_view type;
+  bool (*takes)(const std::vector<std::int64_t>& shape);
+  std::string_view type_of_rest;
+};
+
+bool is_matrix(const std::vector<std::int64_t>& shape) { return shape.size() == 2; }
+bool has_rows(const std::vector<std::int64_t>& shape) { return shape.size() >= 2; }
+
+constexpr std::array kSplits = {
+    Split{"muon", is_matrix, "adamw"},
+    Split{"adafactor", has_rows, "adafactor"},
+};
+
+/// `is_rest` says that the parameters are of a shape that the optimizer's Split does not take.
+Stored stored_by(std::string_view type, const config::OptimizerOptions& options, bool is_rest) {
   const bool has_momentum = options.momentum.value_or(0) != 0;
   Stored stored;
   if (type == "adamw" || type == "adam") {
@@ -34,6 +51,13 @@ Stored stored_by(std::string_view type, const config::OptimizerOptions& options)
     stored.tensors = {{"exp_avg"}};
   } else if (type == "muon") {
     stored.tensors = {{"momentum_buffer"}};
+  } else if (type == "adafactor") {
+    stored.counts_steps = true;
+    if (is_rest) {
+      stored.tensors = {{"variance"}};
+    } else {
+      stored.tensors = {{"row_var", 0, StateForm::kRows}, {"col_var", 0, StateForm::kColumns}};
+    }
   }
   return stored;
 }
@@ -65,13 +89,18 @@ void OptimizerPlan::add_section(const config::OptimizerConfig& config, const con
   if (group.weight_decay) options.weight_decay = group.weight_decay;
   const double lr = group.lr.value_or(config.lr);
   section.first = add_pair(kind, options, lr);
-  section.only_matrices = kind.name == "muon";
-  if (section.only_matrices) section.first_of_rest = add_pair(kind_of("adamw"), options, lr);
+  for (const Split& split : kSplits) {
+    if (split.type != kind.name) continue;
+    section.takes = split.takes;
+    section.first_of_rest = add_pair(kind_of(split.type_of_rest), options, lr, /*is_rest=*/true);
+    if (split.type_of_rest != split.type) continue;
+    for (const std::size_t i : {0, 1}) groups_[section.first_of_rest + i].param_group = section.first + i;
+  }
   sections_.push_back(std::move(section));
 }
 
 std::size_t OptimizerPlan::add_pair(const config::OptimizerKind& kind,
-                                    const config::OptimizerOptions& options, double lr) {
+                                    const config::OptimizerOptions& options, double lr, bool is_rest) {
   const std::size_t first = groups_.size();
   const auto same = [&](const OptimizerGroup& group) { return group.type == kind.name; };
   const auto found = std::find_if(groups_.begin(), groups_.end(), same);
@@ -79,10 +108,11 @@ std::size_t OptimizerPlan::add_pair(const config::OptimizerKind& kind,
   for (const bool decays : {true, false}) {
     OptimizerGroup group{std::string(kind.name), config::complete_options(kind, options), lr};
     if (!decays) group.options.weight_decay = 0;
-    Stored stored = stored_by(kind.name, group.options);
+    Stored stored = stored_by(kind.name, group.options, is_rest);
     group.tensors = std::move(stored.tensors);
     group.counts_steps = stored.counts_steps;
     group.optimizer = optimizer;
+    group.param_group = groups_.size();
     groups_.push_back(std::move(group));
   }
   return first;
@@ -101,7 +131,7 @@ std::size_t OptimizerPlan::group_of(const std::vector<std::string>& names,
   const bool decays =
       section.keeps_decay || std::none_of(no_decay_.begin(), no_decay_.end(),
                                           [&](const std::string& part) { return any_has(names, part); });
-  const bool is_rest = section.only_matrices && shape.size() != 2;
+  const bool is_rest = section.takes != nullptr && !section.takes(shape);
   return (is_rest ? section.first_of_rest : section.first) + (decays ? 0 : 1);
 }
 
@@ -130,15 +160,16 @@ ModelStructure with_frozen(ModelStructure model, const OptimizerPlan& plan) {
 }
 
 std::uint64_t state_bytes(const FlatLayout& layout, const OptimizerPlan& plan) {
-  constexpr std::uint64_t kElementBytes = 4;
+  constexpr std::uint64_t kNumberBytes = 4;
   const std::vector<GroupRange> ranges = group_ranges(layout);
   std::uint64_t most = 0;
   for (int shard = 0; shard < layout.mesh.shards(); ++shard) {
     std::uint64_t bytes = 0;
     for (const GroupRange& range : ranges) {
-      const std::uint64_t tensors = plan.groups()[range.group].tensors.size();
-      const auto elements = static_cast<std::uint64_t>(range.in_shard(layout, shard).size());
-      bytes = checked_add(bytes, checked_mul(elements, tensors * kElementBytes));
+      for (const StateTensor& tensor : plan.groups()[range.group].tensors) {
+        const auto numel = static_cast<std::uint64_t>(numel_on_rank(tensor, layout, range, shard));
+        bytes = checked_add(bytes, checked_mul(numel, kNumberBytes));
+      }
     }
     most = std::max(most, bytes);
   }

@@ -9,24 +9,21 @@
 #include "base/name_pattern.hpp"
 #include "core/config/config.hpp"
 #include "plan/flat_layout.hpp"
+#include "plan/state_tensor.hpp"
 #include "structure/structure.hpp"
 
 namespace accel {
 
-/// A tensor that an optimizer keeps for each trainable parameter: float32, and of the parameter's shape.
-struct OptimizerTensor {
-  std::string_view name;  ///< Its name in torch's state dict.
-  double initial = 0;     ///< The value of its elements before the first step.
-};
-
-/// Parameters that one optimizer trains with the same options: one of torch's param_groups.
+/// Parameters that one optimizer trains with the same options, and for which it stores the same tensors.
 struct OptimizerGroup {
   std::string type;                  ///< A name of config::find_optimizer().
   config::OptimizerOptions options;  ///< All that the optimizer has; weight_decay is that of this group.
   double lr = 0;                     ///< The learning rate that the schedule multiplies.
-  std::vector<OptimizerTensor> tensors;
+  std::vector<StateTensor> tensors;
   bool counts_steps = false;  ///< torch's state has the parameter's number of steps.
   std::size_t optimizer = 0;  ///< Which of the run's optimizers it belongs to, one for each type.
+  /// The first of the groups that are together one of torch's param_groups: those with the same options.
+  std::size_t param_group = 0;
 };
 
 /// What the optimizers of a run do with each parameter, and what they store for it. Layouts, memory and disk
@@ -38,7 +35,7 @@ class OptimizerPlan {
   /// Throws Error (kUsage) for a type or a pattern that does not exist.
   explicit OptimizerPlan(const config::OptimizerConfig& config);
 
-  /// The groups in the order of torch's param_groups. A group may have no parameter.
+  /// The groups, those of one of torch's param_groups in its order. A group may have no parameter.
   [[nodiscard]] const std::vector<OptimizerGroup>& groups() const { return groups_; }
   /// The index in groups() of a parameter. It has several names if it is tied.
   [[nodiscard]] std::size_t group_of(const std::vector<std::string>& names,
@@ -56,13 +53,15 @@ class OptimizerPlan {
   struct Section {
     NamePattern pattern;
     bool frozen = false;
-    bool keeps_decay = false;       ///< The section sets the weight decay, also of parameters of no_decay.
-    bool only_matrices = false;     ///< Another group has the parameters that are no matrices.
+    bool keeps_decay = false;  ///< The section sets the weight decay, also of parameters of no_decay.
+    bool (*takes)(const std::vector<std::int64_t>& shape) = nullptr;  ///< Null if it takes every shape.
     std::size_t first = 0;          ///< With weight decay; the next is without.
-    std::size_t first_of_rest = 0;  ///< The same for parameters that are no matrices.
+    std::size_t first_of_rest = 0;  ///< The same for parameters of a shape that it does not take.
   };
 
-  std::size_t add_pair(const config::OptimizerKind& kind, const config::OptimizerOptions& options, double lr);
+  /// Adds a group with weight decay and one without, and returns the index of the first.
+  std::size_t add_pair(const config::OptimizerKind& kind, const config::OptimizerOptions& options, double lr,
+                       bool is_rest = false);
   void add_section(const config::OptimizerConfig& config, const config::ParameterGroup& group);
   [[nodiscard]] const Section& section_of(const std::vector<std::string>& names) const;
 

@@ -70,7 +70,8 @@ class Lion(torch.optim.Optimizer):
                 m[:] = beta2 * m + (1 - beta2) * g
 
 
-# For each: the settings, and torch's class with its own options. Bits differ where the operations are not the same.
+# For each: the settings, and torch's class with its own options. Bits differ where the operations are not the same, and with
+# "whole" where a shard has a part of a sum.
 CASES = {
     "adamw": ({"betas": [0.9, 0.95], "weight_decay": 0.1}, torch.optim.AdamW, {"betas": (0.9, 0.95), "fused": True}, True),
     "adamw amsgrad": ({"type": "adamw", "amsgrad": True, "weight_decay": 0.1}, torch.optim.AdamW, {"amsgrad": True, "fused": True}, True),
@@ -89,6 +90,9 @@ CASES = {
     "muon": ({}, torch.optim.Muon, {}, True),
     "muon match": ({"type": "muon", "adjust_lr_fn": "match_rms_adamw", "nesterov": False}, torch.optim.Muon,
                    {"adjust_lr_fn": "match_rms_adamw", "nesterov": False}, True),
+    "adafactor": ({"weight_decay": 0.1}, torch.optim.Adafactor, {"foreach": False}, "whole"),
+    "adafactor options": ({"type": "adafactor", "beta2_decay": -0.6, "d": 1.5, "eps": 1e-3, "eps2": 0.5}, torch.optim.Adafactor,
+                          {"beta2_decay": -0.6, "d": 1.5, "eps": (1e-3, 0.5), "foreach": False}, "whole"),
 }
 
 
@@ -131,7 +135,12 @@ def read_with_dcp(path):
 
 
 def same(ours, theirs, exact, what):
-    if exact and ours.numel() % 16 == 7:
+    if exact == "rounded":
+        # A sum of at most 40 squares, of which each rank has a part, is rounded otherwise, and so is the root of one of at
+        # most 960. A parameter has moved by less than 2, and its root of 960 squares may be wrong by 960 roundings of 6e-8.
+        is_state = ".state." in what
+        assert torch.allclose(ours, theirs, rtol=2e-5 if is_state else 0, atol=0 if is_state else 1e-4), what
+    elif exact and ours.numel() % 16 == 7:
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), what
     elif exact:
         assert torch.equal(ours, theirs), f"{what}: {(ours - theirs).abs().max().item():.1e}"
@@ -184,10 +193,12 @@ def test_weights_and_states_are_those_of_torch(accel, net, tmp_path, name, proce
     train(net, optimizers, batches(processes), processes, STEPS)
     # A third is rounded, and not by all backends alike.
     exact = CASES[name][3] and processes != 3
+    if CASES[name][3] == "whole" and processes > 1:
+        exact = "rounded"
     require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, exact, tmp_path / "merged")
 
 
-@pytest.mark.parametrize("name", ["sgd momentum", "adagrad", "rmsprop centered", "muon"])
+@pytest.mark.parametrize("name", ["sgd momentum", "adagrad", "rmsprop centered", "muon", "adafactor"])
 def test_a_run_goes_on_at_another_world_size_and_in_python(accel, net, tmp_path, name):
     """10 steps on 2 ranks, then 10 on 1 here and in Python, from the same checkpoint."""
     accel("launch", config_of(tmp_path, 2, name, 10))
@@ -251,6 +262,29 @@ def test_full_checkpoints_have_a_file_for_each_optimizer(accel, net, tmp_path):
     ours = load_file(tmp_path / "merged/model.safetensors")
     for name, parameter in net.named_parameters():
         same(ours[name], parameter.detach(), True, name)
+
+
+def test_a_full_file_of_adafactor_goes_on_here_and_in_python(accel, net, tmp_path):
+    """One torch param_group has matrices and vectors, whose states have other names."""
+    full = {"fsdp_config.state_dict_type": "FULL_STATE_DICT"}
+    accel("launch", config_of(tmp_path, 3, "adafactor", 10, **full))
+    first = tmp_path / "out/checkpoints/checkpoint_10"
+    stored = torch.load(first / "optimizer.bin", weights_only=True)
+    shapes = {name: {key: tuple(value.shape) for key, value in state.items() if key != "step"} for name, state in stored["state"].items()}
+    assert shapes == {"embed.weight": {"row_var": (16, 1), "col_var": (1, 16)}, "wide": {"row_var": (24, 1), "col_var": (1, 40)},
+                      "tall": {"row_var": (40, 1), "col_var": (1, 24)}, "bias": {"variance": (7,)},
+                      "cube": {"row_var": (3, 4, 1), "col_var": (3, 1, 8)}}
+    assert [sorted(group["params"]) for group in stored["param_groups"]] == [["cube", "embed.weight", "tall", "wide"], ["bias"]]
+    accel("merge-weights", first, tmp_path / "first")
+    net.load_state_dict(load_file(tmp_path / "first/model.safetensors"), strict=False)
+    optimizers = make_peers(net, "adafactor")
+    set_optimizer_state_dict(net, optimizers, stored)
+    data = batches(1)
+    for _ in range(30):  # 10 steps of 3 ranks.
+        next(data)
+    train(net, optimizers, data, 1, 10)
+    accel("launch", config_of(tmp_path, 1, "adafactor", STEPS))
+    require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, True, tmp_path / "merged")
 
 
 def test_a_run_does_not_go_on_with_the_state_of_another_optimizer(accel, net, tmp_path):

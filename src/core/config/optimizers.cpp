@@ -1,6 +1,7 @@
 #include "core/config/optimizers.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace accel::config {
@@ -26,6 +27,13 @@ const std::vector<OptimizerKind>& kinds() {
         .momentum = 0.95,
         .nesterov = true,
         .adjust_lr_fn = "original"}},
+      // torch's eps is the pair (None, 1e-3), in which None stands for the float32 epsilon.
+      {"adafactor",
+       {.weight_decay = 0,
+        .eps = std::numeric_limits<float>::epsilon(),
+        .eps2 = 1e-3,
+        .beta2_decay = -0.8,
+        .d = 1}},
   };
   return kKinds;
 }
@@ -44,6 +52,9 @@ void for_each_option(First& a, Second& b, const Visit& visit) {
   visit(a.centered, b.centered);
   visit(a.lr_decay, b.lr_decay);
   visit(a.initial_accumulator_value, b.initial_accumulator_value);
+  visit(a.eps2, b.eps2);
+  visit(a.beta2_decay, b.beta2_decay);
+  visit(a.d, b.d);
 }
 
 }  // namespace

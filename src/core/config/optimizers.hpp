@@ -20,6 +20,9 @@ struct OptimizerOptions {
   std::optional<bool> centered;
   std::optional<double> lr_decay;
   std::optional<double> initial_accumulator_value;
+  std::optional<double> eps2;
+  std::optional<double> beta2_decay;
+  std::optional<double> d;
   std::string adjust_lr_fn;  ///< Empty if it is not set.
 };
 
@@ -34,7 +37,7 @@ struct OptimizerKind {
 const OptimizerKind* find_optimizer(std::string_view name);
 
 /// The names as choices of a key. optimizers.cpp has a row for each.
-inline constexpr std::string_view kOptimizerNames = "adamw|adam|sgd|adagrad|rmsprop|lion|muon";
+inline constexpr std::string_view kOptimizerNames = "adamw|adam|sgd|adagrad|rmsprop|lion|muon|adafactor";
 
 /// `options`, and for each option that the optimizer has and that is not set there its default. Options that
 /// the optimizer does not have are left out.

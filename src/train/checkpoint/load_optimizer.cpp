@@ -49,8 +49,20 @@ class OptimizerReader {
       if (!state.has(piece.parameter)) continue;
       const Found& parameter = found[piece.parameter - state.range.first];
       if (!parameter.is_there) continue;
-      for (std::size_t i = 0; i < state.tensors.size(); ++i)
-        read(*parameter.tensors[i], piece, state.tensors[i], piece.shard_offset - state.in_shard.begin);
+      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+        if (!group.tensors[i].is_cut()) continue;
+        read(*parameter.tensors[i], piece.in_parameter, state.tensors[i],
+             piece.shard_offset - state.in_shard.begin);
+      }
+    }
+    for (std::size_t at = state.range.first; at < state.range.end; ++at) {
+      const Found& parameter = found[at - state.range.first];
+      for (std::size_t i = 0; parameter.is_there && i < state.tensors.size(); ++i) {
+        const StateTensor& tensor = group.tensors[i];
+        if (tensor.is_cut()) continue;
+        read(*parameter.tensors[i], {0, tensor.numel_for(layout.parameters[at].spec.shape)}, state.tensors[i],
+             offset_on_rank(tensor, layout, state.range, at));
+      }
     }
     return steps;
   }
@@ -76,7 +88,7 @@ class OptimizerReader {
       Found found;
       if (group.counts_steps) found.step = tensors_.find(prefix + "step");
       found.is_there = found.step != nullptr;
-      for (const OptimizerTensor& tensor : group.tensors) {
+      for (const StateTensor& tensor : group.tensors) {
         found.tensors.push_back(tensors_.find(prefix + std::string(tensor.name)));
         found.is_there |= found.tensors.back() != nullptr;
       }
@@ -86,7 +98,7 @@ class OptimizerReader {
         const std::string name = prefix + std::string(group.tensors[i].name);
         const Tensor* const tensor = found.tensors[i];
         if (tensor == nullptr) fail_missing(name);
-        if (tensor->shape != spec.shape) {
+        if (tensor->shape != group.tensors[i].shape_for(spec.shape)) {
           throw Error(ErrorKind::kUsage,
                       fmt::format("'{}': '{}' is {}, the model's parameter is {}", tensors_.path().string(),
                                   name, ckpt::to_string(tensor->shape), ckpt::to_string(spec.shape)));
@@ -113,8 +125,9 @@ class OptimizerReader {
                                                  tensors_.path().string(), spec.fqns.front()));
   }
 
-  void read(const Tensor& tensor, const ShardPiece& piece, const at::Tensor& flat, std::int64_t begin) {
-    at::Tensor out = flat.narrow(0, begin, piece.in_parameter.size());
+  /// Fills `flat` from `begin` on with the elements `range` of `tensor`.
+  void read(const Tensor& tensor, const ElementRange& range, const at::Tensor& flat, std::int64_t begin) {
+    at::Tensor out = flat.narrow(0, begin, range.size());
     const auto dtype = ckpt::dtype_of_torch_name(c10::getDtypeNames(out.scalar_type()).first);
     if (!dtype || !can_read_as(tensor.dtype, *dtype)) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' holds moments of dtype {}", tensors_.path().string(),
@@ -122,7 +135,7 @@ class OptimizerReader {
     }
     at::Tensor host =
         out.is_cpu() ? out : at::empty(out.sizes(), at::TensorOptions().dtype(out.scalar_type()));
-    tensors_.read(tensor, *dtype, piece.in_parameter.begin,
+    tensors_.read(tensor, *dtype, range.begin,
                   {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
     if (!out.is_cpu()) out.copy_(host);
   }

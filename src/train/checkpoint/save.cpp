@@ -69,8 +69,9 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer
   std::uint64_t optimizer_bytes = 0;
   for (const OptimizerState& state : optimizer.states()) {
     for (std::size_t i = state.range.first; i < state.range.end; ++i) {
-      const auto numel = static_cast<std::uint64_t>(state.buffer->layout().parameters[i].numel);
-      for (const at::Tensor& tensor : state.tensors) optimizer_bytes += numel * tensor.element_size();
+      optimizer_bytes +=
+          static_cast<std::uint64_t>(state_bytes_of(optimizer.plan().groups()[state.range.group].tensors,
+                                                    state.buffer->layout().parameters[i].spec.shape));
     }
   }
   // A converted part stands beside the sharded one for a while.

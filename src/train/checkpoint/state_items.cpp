@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/dtype.hpp"
@@ -37,15 +38,16 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
   state.sources.emplace_back();
 }
 
-/// Calls `visit` with each group of the optimizer `number` that has parameters, and the names of these.
+/// Calls `visit` with each of torch's param_groups of the optimizer `number` that has parameters, and the
+/// names of these.
 template <class Visit>
 void visit_groups(const Optimizer& optimizer, std::size_t number, const Visit& visit) {
   const std::vector<OptimizerGroup>& groups = optimizer.plan().groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].optimizer != number) continue;
+    if (groups[i].optimizer != number || groups[i].param_group != i) continue;
     ckpt::pickle::List names;
     for (const OptimizerState& state : optimizer.states()) {
-      if (state.range.group != i) continue;
+      if (groups[state.range.group].param_group != i) continue;
       for (std::size_t at = state.range.first; at < state.range.end; ++at)
         names.items.emplace_back(state.buffer->layout().parameters[at].spec.fqns.front());
     }
@@ -155,6 +157,7 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
       if (!state.has(piece.parameter)) continue;
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+        if (!group.tensors[i].is_cut()) continue;
         const at::Tensor& flat = state.tensors[i];
         add_range(result, path(spec, group.tensors[i].name), dtype_of(flat.scalar_type()), spec.shape,
                   piece.in_parameter, flat, piece.shard_offset - state.in_shard.begin);
@@ -167,9 +170,17 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
         add_whole(result, path(parameter.spec, "step"),
                   at::full({}, static_cast<double>(state.steps_of(i)), at::kFloat));
       }
-      if (parameter.numel > 0) continue;
-      for (const OptimizerTensor& tensor : group.tensors)
-        add_whole(result, path(parameter.spec, tensor.name), at::empty(parameter.spec.shape, at::kFloat));
+      for (std::size_t t = 0; t < group.tensors.size(); ++t) {
+        const StateTensor& tensor = group.tensors[t];
+        const std::vector<std::int64_t> shape = tensor.shape_for(parameter.spec.shape);
+        const std::int64_t numel = checked_numel(shape);
+        if (numel == 0) {
+          add_whole(result, path(parameter.spec, tensor.name), at::empty(shape, at::kFloat));
+        } else if (!tensor.is_cut()) {
+          add_range(result, path(parameter.spec, tensor.name), ckpt::DType::kFloat32, shape, {0, numel},
+                    state.tensors[t], offset_on_rank(tensor, layout, state.range, i));
+        }
+      }
     }
   }
   if (part.rank == 0) add_param_groups(result, optimizer, part);

@@ -66,7 +66,7 @@ void RunReport::model(const ShardedModel& model) const {
     parameters += numel;
     if (parameter.requires_grad) trainable += numel;
   }
-  // The parameter, its gradient and the tensors of the optimizer are float32.
+  // The parameter and its gradient are float32.
   constexpr std::int64_t kParameterAndGradient = 8;
   std::int64_t total = trainable * kParameterAndGradient;
   std::uint64_t shard = 0;
@@ -76,7 +76,7 @@ void RunReport::model(const ShardedModel& model) const {
              state_bytes(layout, model.optimizer_plan());
     for (const FlatParameter& parameter : layout.parameters) {
       const OptimizerGroup& group = model.optimizer_plan().groups()[parameter.spec.group];
-      total += parameter.numel * 4 * static_cast<std::int64_t>(group.tensors.size());
+      total += state_bytes_of(group.tensors, parameter.spec.shape);
     }
   }
   say(fmt::format(

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <string>
 
-#include "train/optim/update_rules.hpp"
-
 namespace accel::train {
 namespace {
 
@@ -47,7 +45,7 @@ Muon::Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int s
   std::vector<OptimizerState*> whole;
   std::vector<OptimizerState*> cut;
   for (OptimizerState& state : states) {
-    if (update_rule(plan.groups()[state.range.group]) != nullptr) continue;
+    if (plan.groups()[state.range.group].type != "muon") continue;
     (state.buffer->layout().mesh.shards() == 1 ? whole : cut).push_back(&state);
   }
   add_buckets(whole, 1);

@@ -11,6 +11,7 @@
 #include "train/c10d/group.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"
+#include "train/optim/update_rules.hpp"
 
 namespace accel::train {
 
@@ -23,14 +24,13 @@ namespace accel::train {
 /// element has one summand that is not zero, so that nothing is rounded. The numbers are those of torch on
 /// one process. A step takes two bytes for each element of the buffers of a bucket, and two more for the
 /// matrices that the rank owns.
-class Muon {
+class Muon : public CollectiveRule {
  public:
   /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `shards` is the
   /// group of the ranks that have a shard each, and may be null if there is one. All must outlive this.
   Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards);
 
-  /// Makes one step. `scale` is the factor of the learning rates. Collective over the shard group.
-  void step(double scale, const GradientPresence& presence);
+  void step(double scale, const GradientPresence& presence) override;
 
  private:
   /// The part of a matrix in this rank's shard.

@@ -19,17 +19,14 @@ Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers
       state.buffer_index = i;
       state.range = range;
       state.in_shard = range.in_shard(layout, layout.is_replicated() ? 0 : shard);
-      for (const OptimizerTensor& tensor : plan_.groups()[range.group].tensors) {
-        const at::Tensor like = buffer->shard().narrow(0, state.in_shard.begin, state.in_shard.size());
-        state.tensors.push_back(at::full_like(like, tensor.initial));
+      for (const StateTensor& tensor : plan_.groups()[range.group].tensors) {
+        const std::int64_t numel = numel_on_rank(tensor, layout, range, layout.is_replicated() ? 0 : shard);
+        state.tensors.push_back(at::full({numel}, tensor.initial, buffer->shard().options()));
       }
       state.steps.resize(range.end - range.first);
     }
   }
-  const bool has_matrices = std::any_of(states_.begin(), states_.end(), [&](const State& state) {
-    return update_rule(plan_.groups()[state.range.group]) == nullptr;
-  });
-  if (has_matrices) muon_ = std::make_unique<Muon>(plan_, states_, shard, shards);
+  collective_rules_ = collective_rules(plan_, states_, shard, shards);
 }
 
 void Optimizer::restore_steps(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps) {
@@ -61,13 +58,14 @@ void Optimizer::step(double scale, const GradientPresence& presence) {
     const std::vector<bool>& has_gradient = presence.at(state.buffer_index);
     for (std::size_t i = 0; i < state.steps.size(); ++i)
       state.steps[i] += has_gradient.at(state.range.first + i) ? 1 : 0;
-    add_parts(state, has_gradient, batches);
+    if (before_change_ && state.changes_with(has_gradient)) before_change_(state);
+    if (update_rule(plan_.groups()[state.range.group]) != nullptr) add_parts(state, has_gradient, batches);
   }
   for (auto& [key, batch] : batches) {
     const OptimizerGroup& group = plan_.groups()[std::get<0>(key)];
-    if (const UpdateRule update = update_rule(group)) update(group, batch, group.lr * scale);
+    update_rule(group)(group, batch, group.lr * scale);
   }
-  if (muon_ != nullptr) muon_->step(scale, presence);
+  for (const auto& rule : collective_rules_) rule->step(scale, presence);
 }
 
 void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradient, Batches& batches) const {
@@ -93,7 +91,6 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
       parts.push_back(part);
     }
   }
-  if (before_change_ && !parts.empty()) before_change_(state);
   for (const Part& part : parts) {
     const auto cut = [&](const at::Tensor& flat, std::int64_t first) {
       return flat.narrow(0, part.range.begin - first, part.range.size());

@@ -14,22 +14,21 @@
 #include "train/c10d/group.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/optim/gradient_presence.hpp"
-#include "train/optim/muon.hpp"
 #include "train/optim/optimizer_state.hpp"
 #include "train/optim/update_rules.hpp"
 
 namespace accel::train {
 
 /// The optimizers of a run, on flat shards. It has state for the shards of this rank alone. What is stored
-/// for a parameter is in plan/optimizer_plan, and how it is changed in update_rules.hpp and muon.hpp;
-/// everything else is here.
+/// for a parameter is in plan/optimizer_plan, and how it is changed in update_rules.hpp; everything else is
+/// here.
 class Optimizer {
  public:
   using State = OptimizerState;
 
   /// `shard` is the number of this rank's shard in each buffer that is sharded. `shards` is the group of the
   /// ranks that have a shard each; it must outlive the optimizer, and may be null if there is one shard or if
-  /// no group of the plan is Muon's.
+  /// no group of the plan has a CollectiveRule.
   Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard, Group* shards = nullptr);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -67,7 +66,7 @@ class Optimizer {
   OptimizerPlan plan_;
   int shard_;
   std::vector<State> states_;
-  std::unique_ptr<Muon> muon_;  ///< Null if no group is Muon's.
+  std::vector<std::unique_ptr<CollectiveRule>> collective_rules_;
   std::int64_t steps_ = 0;
   std::function<void(const State&)> before_change_;
 };

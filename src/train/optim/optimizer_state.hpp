@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,7 +18,7 @@ struct OptimizerState {
   std::size_t buffer_index = 0;     ///< The number of the buffer among those of the optimizer.
   GroupRange range;                 ///< The group and its parameters.
   ElementRange in_shard;            ///< Where the group's elements lie in the shard; it may be empty.
-  std::vector<at::Tensor> tensors;  ///< Those of the group, each [in_shard.size()].
+  std::vector<at::Tensor> tensors;  ///< Those of the group, each [numel_on_rank()] (plan/state_tensor.hpp).
   /// For each parameter of the range, the number of steps in which it had a gradient, also of parameters of
   /// which this rank has no part.
   std::vector<std::int64_t> steps;
@@ -25,6 +26,13 @@ struct OptimizerState {
   /// The number of steps of a parameter of the buffer's layout.
   [[nodiscard]] std::int64_t steps_of(std::size_t parameter) const {
     return steps.at(parameter - range.first);
+  }
+  /// Whether a step changes the state, or the parameters that it is for.
+  [[nodiscard]] bool changes_with(const std::vector<bool>& has_gradient) const {
+    const auto begin = has_gradient.begin();
+    return std::find(begin + static_cast<std::ptrdiff_t>(range.first),
+                     begin + static_cast<std::ptrdiff_t>(range.end),
+                     true) != begin + static_cast<std::ptrdiff_t>(range.end);
   }
   /// Whether a parameter of the layout is one of the group.
   [[nodiscard]] bool has(std::size_t parameter) const {

@@ -1,9 +1,11 @@
 #include "train/optim/update_rules.hpp"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string_view>
 
+#include "train/optim/adafactor.hpp"
 #include "train/optim/muon.hpp"
 
 namespace accel::train {
@@ -69,12 +71,31 @@ Entries lion_group(const OptimizerGroup& group) {
   return {{"betas", betas_of(group.options)}, {"weight_decay", *group.options.weight_decay}};
 }
 
+// torch's eps is a pair.
+Entries adafactor_group(const OptimizerGroup& group) {
+  return {{"beta2_decay", *group.options.beta2_decay},
+          {"eps", Tuple{{*group.options.eps, *group.options.eps2}}},
+          {"d", *group.options.d},
+          {"weight_decay", *group.options.weight_decay},
+          {"foreach", None{}},
+          {"maximize", false}};
+}
+
 /// A type of optimizer. What it stores for a parameter is in plan/optimizer_plan.
 struct Row {
   std::string_view type;
   UpdateRule update;
   Entries (*param_group)(const OptimizerGroup& group);
+  std::unique_ptr<CollectiveRule> (*collective)(const OptimizerPlan& plan,
+                                                std::vector<OptimizerState>& states, int shard,
+                                                Group* shards) = nullptr;
 };
+
+template <class Rule>
+std::unique_ptr<CollectiveRule> make(const OptimizerPlan& plan, std::vector<OptimizerState>& states,
+                                     int shard, Group* shards) {
+  return std::make_unique<Rule>(plan, states, shard, shards);
+}
 
 constexpr std::array kRows = {
     Row{"adamw", update_adam, adam_group},
@@ -83,7 +104,8 @@ constexpr std::array kRows = {
     Row{"adagrad", update_adagrad, adagrad_group},
     Row{"rmsprop", update_rmsprop, rmsprop_group},
     Row{"lion", update_lion, lion_group},
-    Row{"muon", nullptr, muon_param_group},
+    Row{"muon", nullptr, muon_param_group, make<Muon>},
+    Row{"adafactor", nullptr, adafactor_group, make<Adafactor>},
 };
 
 const Row& row_of(const OptimizerGroup& group) {
@@ -96,6 +118,19 @@ const Row& row_of(const OptimizerGroup& group) {
 }  // namespace
 
 UpdateRule update_rule(const OptimizerGroup& group) { return row_of(group).update; }
+
+std::vector<std::unique_ptr<CollectiveRule>> collective_rules(const OptimizerPlan& plan,
+                                                              std::vector<OptimizerState>& states, int shard,
+                                                              Group* shards) {
+  std::vector<std::unique_ptr<CollectiveRule>> rules;
+  for (const Row& row : kRows) {
+    const bool is_used = std::any_of(states.begin(), states.end(), [&](const OptimizerState& state) {
+      return plan.groups()[state.range.group].type == row.type;
+    });
+    if (is_used && row.collective != nullptr) rules.push_back(row.collective(plan, states, shard, shards));
+  }
+  return rules;
+}
 
 Entries param_group(const OptimizerGroup& group) { return row_of(group).param_group(group); }
 

@@ -3,11 +3,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
 #include "plan/optimizer_plan.hpp"
+#include "train/c10d/group.hpp"
+#include "train/optim/gradient_presence.hpp"
+#include "train/optim/optimizer_state.hpp"
 
 namespace accel::train {
 
@@ -23,6 +27,19 @@ struct UpdateBatch {
 /// How an optimizer changes the parameters and the tensors of a batch, element by element.
 using UpdateRule = void (*)(const OptimizerGroup& group, UpdateBatch& batch, double lr);
 
+/// How an optimizer changes parameters of which it needs more than a rank's part.
+class CollectiveRule {
+ public:
+  CollectiveRule() = default;
+  CollectiveRule(const CollectiveRule&) = delete;
+  CollectiveRule& operator=(const CollectiveRule&) = delete;
+  virtual ~CollectiveRule() = default;
+
+  /// Makes one step of all parameters of its type. `scale` is the factor of the learning rates. The steps of
+  /// the states count this one. Collective over the shard group.
+  virtual void step(double scale, const GradientPresence& presence) = 0;
+};
+
 /// torch.optim.AdamW and, with weight decay added to the gradient instead, torch.optim.Adam, by torch's fused
 /// kernels: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 void update_adam(const OptimizerGroup& group, UpdateBatch& batch, double lr);
@@ -35,8 +52,15 @@ void update_rmsprop(const OptimizerGroup& group, UpdateBatch& batch, double lr);
 /// Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2.
 void update_lion(const OptimizerGroup& group, UpdateBatch& batch, double lr);
 
-/// The rule of the group's type; nullptr if it changes whole matrices (muon.hpp).
+/// The rule of the group's type; nullptr if the type has a CollectiveRule.
 UpdateRule update_rule(const OptimizerGroup& group);
+
+/// The collective rules of the types of `states`, in an order that is the same on all ranks. `shard` is the
+/// number of this rank's shard. `shards` is the group of the ranks that have a shard each, and may be null if
+/// there is one. All must outlive the rules.
+std::vector<std::unique_ptr<CollectiveRule>> collective_rules(const OptimizerPlan& plan,
+                                                              std::vector<OptimizerState>& states, int shard,
+                                                              Group* shards);
 
 /// The entries of torch's param_group for a group, beside `params`, `lr` and `initial_lr`. Lion's are those
 /// of its authors' program.

@@ -178,6 +178,25 @@ TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
   EXPECT_EQ(none.memory.optimizer_bytes, 0U);
 }
 
+// Rank 0 writes the means of all rows and columns; the variances of vectors are cut.
+TEST(FootprintTest, ACheckpointHasTheRowsAndColumnsOfAdafactor) {
+  ModelStructure model = gpt();
+  model.parameters[0].shape = {4, 8};
+  const OptimizerPlan adafactor({.type = "adafactor"});
+  const auto bytes = [&](const Mesh& mesh, const OptimizerPlan& plan) {
+    return footprint(model, {.mesh = mesh, .optimizer = plan}).checkpoint_bytes;
+  };
+  std::uint64_t numbers = 0;
+  for (const ParameterInfo& parameter : model.parameters) {
+    const std::vector<std::int64_t>& shape = parameter.shape;
+    numbers += static_cast<std::uint64_t>(shape.size() < 2 ? shape[0] : shape[0] + shape[1]) + 1;
+  }
+  for (const int shards : {1, 2, 3}) {
+    const Mesh mesh{1, shards};
+    EXPECT_EQ(bytes(mesh, adafactor) - bytes(mesh, OptimizerPlan({.type = "sgd"})), numbers * 4);
+  }
+}
+
 RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   ModelStructure model = gpt();
   for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};

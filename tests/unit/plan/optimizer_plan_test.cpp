@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> stored(const OptimizerGroup& group) {
   std::vector<std::string> names;
-  for (const OptimizerTensor& tensor : group.tensors) names.emplace_back(tensor.name);
+  for (const StateTensor& tensor : group.tensors) names.emplace_back(tensor.name);
   return names;
 }
 
@@ -62,6 +62,23 @@ TEST(OptimizerPlanTest, MuonIsAdamWForWhatIsNoMatrix) {
   EXPECT_EQ(bias.lr, 0.02);
   EXPECT_NE(matrix.optimizer, bias.optimizer);
   EXPECT_EQ(plan.optimizers(), 2U);
+}
+
+TEST(OptimizerPlanTest, AdafactorStoresRowsAndColumnsOfWhatHasThem) {
+  const OptimizerPlan plan({.type = "adafactor", .options = {.weight_decay = 0.5}, .no_decay = {"bias"}});
+  const OptimizerGroup& matrix = group_for(plan, "w", {3, 4});
+  EXPECT_THAT(stored(matrix), ElementsAre("row_var", "col_var"));
+  EXPECT_TRUE(matrix.counts_steps);
+  EXPECT_EQ(matrix.options.eps, 1.1920928955078125e-07);  // torch.finfo(torch.float32).eps
+  EXPECT_EQ(plan.group_of({"cube"}, {2, 3, 4}), plan.group_of({"w"}, {3, 4}));
+  const OptimizerGroup& vector = group_for(plan, "v", {3});
+  EXPECT_THAT(stored(vector), ElementsAre("variance"));
+  EXPECT_THAT(stored(group_for(plan, "scalar", {})), ElementsAre("variance"));
+  // torch has one optimizer with a param_group for each weight decay.
+  EXPECT_EQ(plan.optimizers(), 1U);
+  EXPECT_EQ(vector.param_group, matrix.param_group);
+  EXPECT_EQ(group_for(plan, "bias", {3}).param_group, group_for(plan, "bias", {3, 4}).param_group);
+  EXPECT_NE(group_for(plan, "bias", {3}).param_group, matrix.param_group);
 }
 
 TEST(OptimizerPlanTest, TheFirstGroupThatMatchesAnyNameCounts) {
@@ -117,6 +134,18 @@ TEST(StateBytesTest, AreThoseOfTheShardThatStoresMost) {
   const FlatLayout layout = make_flat_layout({spec("a", 16), spec("b", 48)}, 4, Mesh{1, 2});
   ASSERT_EQ(layout.shard_numel, 32);
   EXPECT_EQ(state_bytes(layout, plan), (16 + 2 * 16) * 4U);
+}
+
+// Every rank has the 5 + 8 means of the matrix. The vector's 32 elements lie in the second shard.
+TEST(StateBytesTest, AreThoseOfAllRowsAndColumnsOnEachRank) {
+  const OptimizerPlan plan({.type = "adafactor"});
+  const auto spec = [&](const char* name, std::vector<std::int64_t> shape) {
+    return ParameterSpec{{name}, shape, plan.group_of({name}, shape)};
+  };
+  const FlatLayout layout = make_flat_layout({spec("v", {32}), spec("w", {5, 8})}, 4, Mesh{1, 2});
+  ASSERT_EQ(layout.shard_numel, 48);
+  ASSERT_EQ(layout.parameters[0].spec.fqns.front(), "w");
+  EXPECT_EQ(state_bytes(layout, plan), (5 + 8 + 48) * 4U);
 }
 
 }  // namespace
