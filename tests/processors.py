@@ -105,6 +105,8 @@ tests/interop/test_train_checkpoint.py::test_ignored_modules_that_are_trained_ar
 tests/interop/test_train_checkpoint.py::test_python_goes_on_training_from_our_checkpoint
 tests/interop/test_export_modes.py::test_every_operator_with_a_mode_follows_it_in_a_traced_file
 tests/interop/test_offload.py
+tests/interop/test_adamw8bit.py::test_weights_codes_and_scales_are_those_of_torchao[2]
+tests/interop/test_optimizers.py::test_weights_and_states_are_those_of_torch[2-adafactor]
 tests/e2e/test_side_results.py::test_state_is_changed_once_a_step_and_seen_as_it_was
 tests/e2e/test_model_errors.py::test_a_scripted_models_own_dropout_stays
 tests/e2e/test_model_errors.py::test_labels_are_not_shifted_twice

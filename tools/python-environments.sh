@@ -85,7 +85,7 @@ make_beside() {
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$1" -r "$2" || return
   PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}" "$venv/bin/python" -c "import $3"
 }
-make_zoo() { make_beside "$zoo" "$requirements_zoo" torchvision,timm; }
+make_zoo() { make_beside "$zoo" "$requirements_zoo" torchvision,timm,torchao.optim; }
 make_tensorboard() { make_beside "$tensorboard" "$requirements_tensorboard" tensorboard.backend.event_processing.event_accumulator; }
 make_datasets() { make_beside "$datasets" "$requirements_datasets" datasets; }
 make_trl() { PYTHONPATH="$datasets" make_beside "$trl" "$requirements_trl" trl; }

@@ -108,14 +108,17 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
   }
   for (BufferPlan& buffer : buffers) {
     std::vector<ParameterSpec> specs;
+    std::int64_t block = 1;
     std::unordered_map<std::string, std::size_t> index_of;
     for (const std::size_t index : buffer.parameters) {
       const ParameterInfo& parameter = model.parameters[index];
       specs.push_back({parameter.fqns, parameter.shape, optimizer.group_of(parameter.fqns, parameter.shape)});
+      if (buffer.trainable)
+        block = std::max(block, block_elems(optimizer.groups()[specs.back().group].tensors));
       index_of.emplace(parameter.fqns.front(), index);
     }
     const std::int64_t least = std::min({buffer.item_bytes, buffer.compute_bytes, buffer.reduce_bytes});
-    buffer.layout = make_flat_layout(std::move(specs), least, buffer.replicated ? Mesh{} : mesh);
+    buffer.layout = make_flat_layout(std::move(specs), least, buffer.replicated ? Mesh{} : mesh, block);
     for (std::size_t i = 0; i < buffer.parameters.size(); ++i)
       buffer.parameters[i] = index_of.at(buffer.layout.parameters[i].spec.fqns.front());
   }

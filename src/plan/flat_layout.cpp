@@ -1,6 +1,7 @@
 #include "plan/flat_layout.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -24,9 +25,10 @@ std::vector<ShardPiece> pieces_in(const FlatLayout& layout, const ElementRange& 
 
 }  // namespace
 
-FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes,
-                            const Mesh& mesh) {
-  const std::int64_t alignment = std::max<std::int64_t>(1, kAlignmentBytes / item_bytes);
+FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh,
+                            std::int64_t block_elems) {
+  const std::int64_t alignment =
+      std::lcm(std::max<std::int64_t>(1, kAlignmentBytes / item_bytes), block_elems);
   std::stable_sort(parameters.begin(), parameters.end(),
                    [](const ParameterSpec& a, const ParameterSpec& b) { return a.group < b.group; });
 

@@ -62,8 +62,10 @@ struct ShardPiece {
   std::int64_t shard_offset = 0;  ///< Index of its first element in the shard.
 };
 
-/// Lays out `parameters` of `item_bytes` each for the ranks of `mesh`.
-FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh);
+/// Lays out `parameters` of `item_bytes` each for the ranks of `mesh`. Every parameter, shard and portion
+/// starts at a multiple of `block_elems` elements, too.
+FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh,
+                            std::int64_t block_elems = 1);
 
 /// The pieces of parameters in a shard, in the order of their offsets, without parameters that have no
 /// element in it.

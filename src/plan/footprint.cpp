@@ -59,21 +59,23 @@ class CheckpointBytes {
 /// number of steps.
 void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, const OptimizerPlan& optimizer) {
   constexpr std::int64_t kStepBytes = 4;
-  constexpr std::int64_t kNumberBytes = 4;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
-    std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
-    if (buffer.trainable) {
-      const OptimizerGroup& group = optimizer.groups()[parameter.spec.group];
-      for (const StateTensor& tensor : group.tensors) {
-        if (tensor.is_cut()) {
-          add(cost, kNumberBytes);
-        } else {
-          checkpoint.add_to(0, 0, checked_mul(tensor.numel_for(parameter.spec.shape), kNumberBytes));
-        }
+    const std::int64_t cost =
+        checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
+    const std::int64_t portion = buffer.layout.portion_numel();
+    checkpoint.add_range(parameter.offset, parameter.numel, portion, cost);
+    if (!buffer.trainable) continue;
+    const OptimizerGroup& group = optimizer.groups()[parameter.spec.group];
+    for (const StateTensor& tensor : group.tensors) {
+      const std::int64_t each = tensor.elems_each();
+      if (tensor.is_cut()) {
+        checkpoint.add_range(parameter.offset / each, parameter.numel / each, portion / each,
+                             tensor.bytes_each());
+      } else {
+        checkpoint.add_to(0, 0, checked_mul(tensor.numel_for(parameter.spec.shape), tensor.bytes_each()));
       }
-      if (group.counts_steps) checkpoint.add_to(0, 0, kStepBytes);
     }
-    checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);
+    if (group.counts_steps) checkpoint.add_to(0, 0, kStepBytes);
   }
 }
 

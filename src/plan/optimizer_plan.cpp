@@ -27,9 +27,18 @@ struct Split {
 bool is_matrix(const std::vector<std::int64_t>& shape) { return shape.size() == 2; }
 bool has_rows(const std::vector<std::int64_t>& shape) { return shape.size() >= 2; }
 
+/// Small parameters keep float32, as they do in bitsandbytes and torchao, and so do those that do not fill
+/// their last block, as in torchao.
+bool has_codes(const std::vector<std::int64_t>& shape) {
+  constexpr std::int64_t kLeast = 4096;
+  const std::int64_t numel = checked_numel(shape);
+  return numel >= kLeast && numel % kBlockElems == 0;
+}
+
 constexpr std::array kSplits = {
     Split{"muon", is_matrix, "adamw"},
     Split{"adafactor", has_rows, "adafactor"},
+    Split{"adamw8bit", has_codes, "adamw8bit"},
 };
 
 /// `is_rest` says that the parameters are of a shape that the optimizer's Split does not take.
@@ -51,6 +60,14 @@ Stored stored_by(std::string_view type, const config::OptimizerOptions& options,
     stored.tensors = {{"exp_avg"}};
   } else if (type == "muon") {
     stored.tensors = {{"momentum_buffer"}};
+  } else if (type == "adamw8bit" && is_rest) {
+    stored = {{{"exp_avg"}, {"exp_avg_sq"}}, true};
+  } else if (type == "adamw8bit") {
+    stored.counts_steps = true;
+    for (const char* name : {"exp_avg", "exp_avg_sq"}) {
+      stored.tensors.push_back({name, 0, StateForm::kCodes, "codes"});
+      stored.tensors.push_back({name, 0, StateForm::kScales, "scale"});
+    }
   } else if (type == "adafactor") {
     stored.counts_steps = true;
     if (is_rest) {
@@ -160,7 +177,6 @@ ModelStructure with_frozen(ModelStructure model, const OptimizerPlan& plan) {
 }
 
 std::uint64_t state_bytes(const FlatLayout& layout, const OptimizerPlan& plan) {
-  constexpr std::uint64_t kNumberBytes = 4;
   const std::vector<GroupRange> ranges = group_ranges(layout);
   std::uint64_t most = 0;
   for (int shard = 0; shard < layout.mesh.shards(); ++shard) {
@@ -168,7 +184,7 @@ std::uint64_t state_bytes(const FlatLayout& layout, const OptimizerPlan& plan) {
     for (const GroupRange& range : ranges) {
       for (const StateTensor& tensor : plan.groups()[range.group].tensors) {
         const auto numel = static_cast<std::uint64_t>(numel_on_rank(tensor, layout, range, shard));
-        bytes = checked_add(bytes, checked_mul(numel, kNumberBytes));
+        bytes = checked_add(bytes, checked_mul(numel, static_cast<std::uint64_t>(tensor.bytes_each())));
       }
     }
     most = std::max(most, bytes);

@@ -1,15 +1,17 @@
 #include "plan/state_tensor.hpp"
 
+#include <algorithm>
+
 #include "base/checked.hpp"
 
 namespace accel {
-namespace {
 
-constexpr std::int64_t kNumberBytes = 4;
-
-}  // namespace
+std::string StateTensor::full_name() const {
+  return part.empty() ? std::string(name) : std::string(name) + "." + std::string(part);
+}
 
 std::vector<std::int64_t> StateTensor::shape_for(const std::vector<std::int64_t>& shape) const {
+  if (form == StateForm::kScales) return {checked_numel(shape) / kBlockElems};
   std::vector<std::int64_t> result = shape;
   if (form == StateForm::kRows) result.at(shape.size() - 1) = 1;
   if (form == StateForm::kColumns) result.at(shape.size() - 2) = 1;
@@ -20,16 +22,23 @@ std::int64_t StateTensor::numel_for(const std::vector<std::int64_t>& shape) cons
   return checked_numel(shape_for(shape));
 }
 
+std::int64_t block_elems(const std::vector<StateTensor>& tensors) {
+  const bool has_scales = std::any_of(tensors.begin(), tensors.end(), [](const StateTensor& tensor) {
+    return tensor.form == StateForm::kScales;
+  });
+  return has_scales ? kBlockElems : 1;
+}
+
 std::int64_t state_bytes_of(const std::vector<StateTensor>& tensors, const std::vector<std::int64_t>& shape) {
   std::int64_t bytes = 0;
   for (const StateTensor& tensor : tensors)
-    bytes = checked_add(bytes, checked_mul(tensor.numel_for(shape), kNumberBytes));
+    bytes = checked_add(bytes, checked_mul(tensor.numel_for(shape), tensor.bytes_each()));
   return bytes;
 }
 
 std::int64_t numel_on_rank(const StateTensor& tensor, const FlatLayout& layout, const GroupRange& range,
                            int shard) {
-  return tensor.is_cut() ? range.in_shard(layout, shard).size()
+  return tensor.is_cut() ? range.in_shard(layout, shard).size() / tensor.elems_each()
                          : offset_on_rank(tensor, layout, range, range.end);
 }
 

@@ -128,8 +128,11 @@ def train(model, optimizers, data, processes, steps):
 def read_with_dcp(path):
     """Everything that torch's DCP finds at `path`, by key."""
     metadata = dcp.FileSystemReader(str(path)).read_metadata().state_dict_metadata
-    state = {key: torch.full(entry.size, float("nan"), dtype=entry.properties.dtype) if hasattr(entry, "chunks") else None
-             for key, entry in metadata.items()}
+    state = {key: None for key in metadata}
+    for key, entry in metadata.items():
+        if hasattr(entry, "chunks"):
+            dtype = entry.properties.dtype
+            state[key] = torch.full(entry.size, float("nan") if dtype.is_floating_point else 255, dtype=dtype)
     dcp.load(state, checkpoint_id=str(path), no_dist=True)
     return state
 

@@ -27,6 +27,7 @@ const std::vector<OptimizerKind>& kinds() {
         .momentum = 0.95,
         .nesterov = true,
         .adjust_lr_fn = "original"}},
+      {"adamw8bit", {.weight_decay = 0.01, .betas = kAdamBetas, .eps = 1e-8}},
       // torch's eps is the pair (None, 1e-3), in which None stands for the float32 epsilon.
       {"adafactor",
        {.weight_decay = 0,

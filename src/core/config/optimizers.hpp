@@ -37,7 +37,8 @@ struct OptimizerKind {
 const OptimizerKind* find_optimizer(std::string_view name);
 
 /// The names as choices of a key. optimizers.cpp has a row for each.
-inline constexpr std::string_view kOptimizerNames = "adamw|adam|sgd|adagrad|rmsprop|lion|muon|adafactor";
+inline constexpr std::string_view kOptimizerNames =
+    "adamw|adam|sgd|adagrad|rmsprop|lion|muon|adafactor|adamw8bit";
 
 /// `options`, and for each option that the optimizer has and that is not set there its default. Options that
 /// the optimizer does not have are left out.

@@ -51,8 +51,9 @@ class OptimizerReader {
       if (!parameter.is_there) continue;
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
         if (!group.tensors[i].is_cut()) continue;
-        read(*parameter.tensors[i], piece.in_parameter, state.tensors[i],
-             piece.shard_offset - state.in_shard.begin);
+        const std::int64_t each = group.tensors[i].elems_each();
+        read(*parameter.tensors[i], {piece.in_parameter.begin / each, piece.in_parameter.end / each},
+             state.tensors[i], (piece.shard_offset - state.in_shard.begin) / each);
       }
     }
     for (std::size_t at = state.range.first; at < state.range.end; ++at) {
@@ -89,13 +90,13 @@ class OptimizerReader {
       if (group.counts_steps) found.step = tensors_.find(prefix + "step");
       found.is_there = found.step != nullptr;
       for (const StateTensor& tensor : group.tensors) {
-        found.tensors.push_back(tensors_.find(prefix + std::string(tensor.name)));
+        found.tensors.push_back(tensors_.find(prefix + tensor.full_name()));
         found.is_there |= found.tensors.back() != nullptr;
       }
       if (!found.is_there) continue;
       if (group.counts_steps && found.step == nullptr) fail_missing(prefix + "step");
       for (std::size_t i = 0; i < group.tensors.size(); ++i) {
-        const std::string name = prefix + std::string(group.tensors[i].name);
+        const std::string name = prefix + group.tensors[i].full_name();
         const Tensor* const tensor = found.tensors[i];
         if (tensor == nullptr) fail_missing(name);
         if (tensor->shape != group.tensors[i].shape_for(spec.shape)) {

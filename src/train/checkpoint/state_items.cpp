@@ -146,8 +146,10 @@ std::map<std::string, std::string> tied_names(const ShardedModel& model) {
 RankState optimizer_state(const Optimizer& optimizer, const std::vector<OptimizerState>& states,
                           const Mesh& mesh, const OptimizerPart& part) {
   RankState result;
-  const auto path = [](const ParameterSpec& spec, std::string_view name) {
-    return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), std::string(name)};
+  const auto path = [](const ParameterSpec& spec, const StateTensor& tensor) {
+    ckpt::StatePath keys{"optimizer", "state", spec.fqns.front(), std::string(tensor.name)};
+    if (!tensor.part.empty()) keys.emplace_back(std::string(tensor.part));
+    return keys;
   };
   for (const OptimizerState& state : states) {
     const OptimizerGroup& group = optimizer.plan().groups()[state.range.group];
@@ -157,17 +159,20 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
       if (!state.has(piece.parameter)) continue;
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-        if (!group.tensors[i].is_cut()) continue;
+        const StateTensor& tensor = group.tensors[i];
+        if (!tensor.is_cut()) continue;
         const at::Tensor& flat = state.tensors[i];
-        add_range(result, path(spec, group.tensors[i].name), dtype_of(flat.scalar_type()), spec.shape,
-                  piece.in_parameter, flat, piece.shard_offset - state.in_shard.begin);
+        const std::int64_t each = tensor.elems_each();
+        add_range(result, path(spec, tensor), dtype_of(flat.scalar_type()), tensor.shape_for(spec.shape),
+                  {piece.in_parameter.begin / each, piece.in_parameter.end / each}, flat,
+                  (piece.shard_offset - state.in_shard.begin) / each);
       }
     }
     if (part.rank != 0) continue;
     for (std::size_t i = state.range.first; i < state.range.end; ++i) {
       const FlatParameter& parameter = layout.parameters[i];
       if (group.counts_steps) {
-        add_whole(result, path(parameter.spec, "step"),
+        add_whole(result, path(parameter.spec, {"step"}),
                   at::full({}, static_cast<double>(state.steps_of(i)), at::kFloat));
       }
       for (std::size_t t = 0; t < group.tensors.size(); ++t) {
@@ -175,9 +180,9 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
         const std::vector<std::int64_t> shape = tensor.shape_for(parameter.spec.shape);
         const std::int64_t numel = checked_numel(shape);
         if (numel == 0) {
-          add_whole(result, path(parameter.spec, tensor.name), at::empty(shape, at::kFloat));
+          add_whole(result, path(parameter.spec, tensor), at::empty(shape, at::kFloat));
         } else if (!tensor.is_cut()) {
-          add_range(result, path(parameter.spec, tensor.name), ckpt::DType::kFloat32, shape, {0, numel},
+          add_range(result, path(parameter.spec, tensor), ckpt::DType::kFloat32, shape, {0, numel},
                     state.tensors[t], offset_on_rank(tensor, layout, state.range, i));
         }
       }

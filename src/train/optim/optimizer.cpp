@@ -21,7 +21,9 @@ Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers
       state.in_shard = range.in_shard(layout, layout.is_replicated() ? 0 : shard);
       for (const StateTensor& tensor : plan_.groups()[range.group].tensors) {
         const std::int64_t numel = numel_on_rank(tensor, layout, range, layout.is_replicated() ? 0 : shard);
-        state.tensors.push_back(at::full({numel}, tensor.initial, buffer->shard().options()));
+        const auto options = buffer->shard().options();
+        state.tensors.push_back(at::full(
+            {numel}, tensor.initial, tensor.form == StateForm::kCodes ? options.dtype(at::kByte) : options));
       }
       state.steps.resize(range.end - range.first);
     }
@@ -92,9 +94,10 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
     }
   }
   for (const Part& part : parts) {
-    const auto cut = [&](const at::Tensor& flat, std::int64_t first) {
-      return flat.narrow(0, part.range.begin - first, part.range.size());
+    const auto cut = [&](const at::Tensor& flat, std::int64_t first, std::int64_t each = 1) {
+      return flat.narrow(0, (part.range.begin - first) / each, part.range.size() / each);
     };
+    const std::vector<StateTensor>& tensors = plan_.groups()[state.range.group].tensors;
     const at::Tensor& shard_tensor = state.buffer->shard();
     UpdateBatch& batch =
         batches[{state.range.group, part.steps, shard_tensor.scalar_type(), shard_tensor.device().type()}];
@@ -103,7 +106,7 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
     batch.gradients.push_back(cut(state.buffer->gradient(), 0));
     batch.tensors.resize(state.tensors.size());
     for (std::size_t i = 0; i < state.tensors.size(); ++i)
-      batch.tensors[i].push_back(cut(state.tensors[i], state.in_shard.begin));
+      batch.tensors[i].push_back(cut(state.tensors[i], state.in_shard.begin, tensors[i].elems_each()));
   }
 }
 

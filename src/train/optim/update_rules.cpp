@@ -71,6 +71,14 @@ Entries lion_group(const OptimizerGroup& group) {
   return {{"betas", betas_of(group.options)}, {"weight_decay", *group.options.weight_decay}};
 }
 
+// The entries of torchao's class.
+Entries adamw8bit_group(const OptimizerGroup& group) {
+  return {{"betas", betas_of(group.options)},
+          {"eps", *group.options.eps},
+          {"weight_decay", *group.options.weight_decay},
+          {"amsgrad", false}};
+}
+
 // torch's eps is a pair.
 Entries adafactor_group(const OptimizerGroup& group) {
   return {{"beta2_decay", *group.options.beta2_decay},
@@ -105,6 +113,7 @@ constexpr std::array kRows = {
     Row{"rmsprop", update_rmsprop, rmsprop_group},
     Row{"lion", update_lion, lion_group},
     Row{"muon", nullptr, muon_param_group, make<Muon>},
+    Row{"adamw8bit", update_adamw8bit, adamw8bit_group},
     Row{"adafactor", nullptr, adafactor_group, make<Adafactor>},
 };
 

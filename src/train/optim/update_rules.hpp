@@ -52,6 +52,11 @@ void update_rmsprop(const OptimizerGroup& group, UpdateBatch& batch, double lr);
 /// Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2.
 void update_lion(const OptimizerGroup& group, UpdateBatch& batch, double lr);
 
+/// AdamW whose moments have 8 bits: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", 2022, by
+/// the operations of torchao.optim.AdamW8bit. Codes and scales of whole blocks are in the batch, or, for
+/// small parameters, moments in float32.
+void update_adamw8bit(const OptimizerGroup& group, UpdateBatch& batch, double lr);
+
 /// The rule of the group's type; nullptr if the type has a CollectiveRule.
 UpdateRule update_rule(const OptimizerGroup& group);
 

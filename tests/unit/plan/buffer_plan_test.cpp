@@ -49,6 +49,25 @@ TEST(BufferPlanTest, BytesAreThoseOfWholeAndShardWithPadding) {
   EXPECT_EQ(buffers[1].shard_bytes(), 32U * 2);
 }
 
+// The shards of 8-bit moments are blocks of 256 elements. Buffers without such moments are as they were.
+TEST(BufferPlanTest, NoShardCutsABlockOfAnEightBitMoment) {
+  ModelStructure model = mixed();
+  model.parameters[2].shape = {64, 68};
+  for (const int shards : {1, 2, 3, 20, 40}) {
+    const Mesh mesh{2, shards};
+    const auto buffers = plan_buffers(model, kAll, OptimizerPlan({.type = "adamw8bit"}), mesh);
+    const FlatLayout& layout = buffers[0].layout;
+    EXPECT_EQ(layout.portion_numel() % 256, 0);
+    for (const FlatParameter& parameter : layout.parameters) EXPECT_EQ(parameter.offset % 256, 0);
+    EXPECT_LT(layout.numel(), 64 * 68 + 256 * (2 + 2 * shards));
+    const auto plain = plan_buffers(model, kAll, {}, mesh);
+    EXPECT_EQ(buffers[1].layout.shard_numel, plain[1].layout.shard_numel);
+  }
+  model.parameters[2].shape = {63, 64};  // Too small for 8 bits.
+  EXPECT_EQ(plan_buffers(model, kAll, OptimizerPlan({.type = "adamw8bit"}), {1, 3})[0].layout.shard_numel,
+            plan_buffers(model, kAll, {}, {1, 3})[0].layout.shard_numel);
+}
+
 TEST(BufferPlanTest, TrainableParametersAreFloat32) {
   ModelStructure model = mixed();
   model.parameters[1].requires_grad = true;

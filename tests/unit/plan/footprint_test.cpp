@@ -178,6 +178,23 @@ TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
   EXPECT_EQ(none.memory.optimizer_bytes, 0U);
 }
 
+TEST(FootprintTest, EightBitMomentsTakeAByteAndAScaleForEachBlock) {
+  ModelStructure model = gpt();
+  model.parameters[1].shape = {80, 64};
+  constexpr std::uint64_t kLarge = 80 * 64;
+  for (const Mesh& mesh : {Mesh{1, 1}, Mesh{1, 3}, Mesh{2, 3}}) {
+    const auto with = [&](const char* type) {
+      return footprint(model, {.mesh = mesh, .optimizer = OptimizerPlan({.type = type})});
+    };
+    const Footprint codes = with("adamw8bit");
+    const Footprint floats = with("adamw");
+    EXPECT_EQ(floats.checkpoint_bytes - codes.checkpoint_bytes, 2 * (kLarge * 3 - kLarge / 256 * 4));
+    const UnitFootprint& unit = codes.units[0];
+    ASSERT_EQ(unit.elements, static_cast<std::int64_t>(kLarge));
+    EXPECT_EQ(unit.optimizer_bytes, 2 * (unit.shard_bytes / 4 + unit.shard_bytes / 256));
+  }
+}
+
 // Rank 0 writes the means of all rows and columns; the variances of vectors are cut.
 TEST(FootprintTest, ACheckpointHasTheRowsAndColumnsOfAdafactor) {
   ModelStructure model = gpt();

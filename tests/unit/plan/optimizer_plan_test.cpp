@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> stored(const OptimizerGroup& group) {
   std::vector<std::string> names;
-  for (const StateTensor& tensor : group.tensors) names.emplace_back(tensor.name);
+  for (const StateTensor& tensor : group.tensors) names.push_back(tensor.full_name());
   return names;
 }
 
@@ -79,6 +79,21 @@ TEST(OptimizerPlanTest, AdafactorStoresRowsAndColumnsOfWhatHasThem) {
   EXPECT_EQ(vector.param_group, matrix.param_group);
   EXPECT_EQ(group_for(plan, "bias", {3}).param_group, group_for(plan, "bias", {3, 4}).param_group);
   EXPECT_NE(group_for(plan, "bias", {3}).param_group, matrix.param_group);
+}
+
+TEST(OptimizerPlanTest, EightBitsAreForLargeParametersThatFillTheirBlocks) {
+  const OptimizerPlan plan({.type = "adamw8bit"});
+  const OptimizerGroup& large = group_for(plan, "w", {64, 64});
+  EXPECT_THAT(stored(large),
+              ElementsAre("exp_avg.codes", "exp_avg.scale", "exp_avg_sq.codes", "exp_avg_sq.scale"));
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{63, 64}, {4097}, {}}) {
+    const OptimizerGroup& small = group_for(plan, "w", shape);
+    EXPECT_THAT(stored(small), ElementsAre("exp_avg", "exp_avg_sq"));
+    EXPECT_EQ(small.param_group, large.param_group);
+  }
+  EXPECT_TRUE(large.counts_steps);
+  EXPECT_EQ(large.options.weight_decay, 0.01);
+  EXPECT_EQ(state_bytes_of(large.tensors, {64, 64}), 2 * (4096 + 4096 / 256 * 4));
 }
 
 TEST(OptimizerPlanTest, TheFirstGroupThatMatchesAnyNameCounts) {
