@@ -70,36 +70,38 @@ std::string take_weights(const fs::path& path, config::TrainingConfig& training)
   return taken.string();
 }
 
-/// The sets of held-out data: those that the user names, in the format of the configuration's, or that one.
-std::vector<config::DataSource> sources_of(const EvaluateOptions& options,
-                                           const config::TrainingConfig& training) {
+/// The sets of held-out data: those that the user names, in the format of the configuration's, or the
+/// configuration's own.
+std::vector<config::HeldOutData> sources_of(const EvaluateOptions& options,
+                                            const config::TrainingConfig& training) {
   const config::DataSource& of_config = training.data.eval ? *training.data.eval : training.data.train;
   if (options.data.empty() && !training.data.eval) {
     throw Error(ErrorKind::kUsage, fmt::format("{}: there is no training.data.eval", options.config))
         .hint("add it, or name a file of the format of training.data.train: --data FILE");
   }
-  if (options.data.empty()) return {of_config};
+  if (options.data.empty()) return training.data.held_out();
   if (!data_format(of_config.format).has_files) {
     throw Error(ErrorKind::kUsage, fmt::format("--data {}: the format of the configuration's data is '{}', "
                                                "which has no files",
                                                options.data.front(), of_config.format))
         .hint("--set training.data.eval.format=FORMAT, with the keys that it needs");
   }
-  std::vector<config::DataSource> sources;
+  std::vector<config::HeldOutData> sources;
   for (const std::string& path : options.data) {
-    sources.push_back(of_config);
-    sources.back().path = path;
-    sources.back().mixture.clear();
+    sources.push_back({"", of_config});
+    sources.back().source.path = path;
+    sources.back().source.mixture.clear();
   }
   return sources;
 }
 
-/// Evaluates on `source` in `directory`, which nobody else uses.
-Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, const fs::path& directory,
+/// Evaluates on `data` in `directory`, which nobody else uses.
+Json evaluate(config::LoadedConfig loaded, const config::HeldOutData& data, const fs::path& directory,
               bool begins, bool is_quiet) {
   config::TrainingConfig& training = *loaded.config.training;
   training.only_evaluates = true;
-  training.data.eval = source;
+  training.data.eval = data.source;
+  training.data.eval_sets.clear();
   training.output_dir = directory;
   training.profile.reset();
   fs::create_directory(directory);
@@ -119,7 +121,8 @@ Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, con
   request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   const ExitCode code = launch::launch(std::move(request), environment_variable);
   if (code != ExitCode::kSuccess) throw Error(ErrorKind::kWorker, "the evaluation was stopped");
-  Json result = {{"data", source.path.empty() ? source.format : source.path}};
+  Json result = {{"data", data.source.path.empty() ? data.source.format : data.source.path}};
+  if (!data.name.empty()) result["set"] = data.name;
   result.update(Json::parse(read_text_file(directory / "evaluation.json")));
   return result;
 }
@@ -134,9 +137,11 @@ void print_text(const std::string& weights, const std::vector<Json>& results, Re
   };
   std::vector<std::vector<std::string>> rows = {{"DATA", "SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"}};
   for (const Json& result : results) {
-    rows.push_back({result.at("data").get<std::string>(),
-                    std::to_string(result.at("samples").get<std::int64_t>()), text(result, "loss", 1, ""),
-                    text(result, "perplexity", 1, ""), text(result, "accuracy", 100, "%")});
+    std::string data = result.at("data").get<std::string>();
+    if (result.contains("set")) data = fmt::format("{} ({})", result.at("set").get<std::string>(), data);
+    rows.push_back({std::move(data), std::to_string(result.at("samples").get<std::int64_t>()),
+                    text(result, "loss", 1, ""), text(result, "perplexity", 1, ""),
+                    text(result, "accuracy", 100, "%")});
   }
   out.table(std::move(rows), {"SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"});
 }
@@ -154,7 +159,7 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
   if (is_from_flag(loaded, "launch.max_restarts"))
     log::warn("--max-restarts has no effect: an evaluation that fails is not started again");
   config::TrainingConfig& training = *loaded.config.training;
-  const std::vector<config::DataSource> sources = sources_of(options, training);
+  const std::vector<config::HeldOutData> sources = sources_of(options, training);
   fs::path chosen =
       options.checkpoint.empty() ? newest_of(training.output_dir) : fs::path(options.checkpoint);
   const std::string& resume = training.checkpoint.resume;
@@ -166,9 +171,9 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
   const std::string temporary = environment_variable("TMPDIR").value_or("/tmp");
   const launch::Scratch scratch(fs::absolute(temporary));
   std::vector<Json> results;
-  for (const config::DataSource& source : sources) {
+  for (const config::HeldOutData& data : sources) {
     const fs::path directory = scratch.path() / fmt::format("evaluation_{}", results.size());
-    results.push_back(evaluate(loaded, source, directory, begins, globals.quiet));
+    results.push_back(evaluate(loaded, data, directory, begins, globals.quiet));
   }
   if (globals.json) {
     globals.out->json({{"type", "evaluation"}, {"weights", weights}, {"results", results}});

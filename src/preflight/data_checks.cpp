@@ -54,11 +54,13 @@ bool has(const ProgramSize& size, std::int64_t number) {
 struct Source {
   std::string section;
   const config::DataSource& config;
+  std::string path_key;  ///< The key of its path if that is not in the section.
   std::unique_ptr<SampleSource> samples;
 
   [[nodiscard]] std::string key(const char* name) const { return section + "." + name; }
   /// The key that says what the samples are.
   [[nodiscard]] std::string content_key() const {
+    if (!path_key.empty()) return path_key;
     if (!config.mixture.empty()) return key("mixture");
     return key(config.path.empty() ? "format" : "path");
   }
@@ -75,15 +77,17 @@ class DataChecks {
     const int ranks = config::mesh_of(loaded_.config).data_size();
     std::optional<TrainingData> data;
     if (!training_.only_evaluates) data = check_training(ranks);
-    if (training_.data.eval) check_evaluation(ranks);
+    for (const auto& [name, source] : training_.data.held_out()) check_evaluation(name, source, ranks);
     return data;
   }
 
  private:
-  void check_evaluation(int ranks) const {
-    const Source eval = open("training.data.eval", *training_.data.eval);
+  void check_evaluation(const std::string& name, const config::DataSource& config, int ranks) const {
+    const Source eval = open("training.data.eval", config, name.empty() ? "" : "training.data.eval_sets");
     blamed_on(eval.content_key(), loaded_, [&] {
-      if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
+      if (eval.samples->size() > 0) return;
+      const std::string set = name.empty() ? "" : fmt::format("'{}': ", name);
+      throw Error(ErrorKind::kUsage, set + eval.samples->size_text());
     });
     if (training_.eval_every == 0 && !training_.only_evaluates) return;
     check_vocabulary(eval);
@@ -120,8 +124,8 @@ class DataChecks {
     return data;
   }
 
-  Source open(std::string section, const config::DataSource& config) const {
-    Source source{std::move(section), config, nullptr};
+  Source open(std::string section, const config::DataSource& config, std::string path_key = "") const {
+    Source source{std::move(section), config, std::move(path_key), nullptr};
     blamed_on(source.content_key(), loaded_, [&] { source.samples = open_data(config); });
     blamed_on(source.content_key(), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
     return source;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;
 
-double number(const Metrics& metrics, const char* name) { return metrics.at(name).get<double>(); }
+double number(const Metrics& metrics, const std::string& name) { return metrics.at(name).get<double>(); }
 std::int64_t count(const Metrics& metrics, const char* name) { return metrics.at(name).get<std::int64_t>(); }
 std::string string_of(const Metrics& metrics, const char* name) {
   return metrics.at(name).get<std::string>();
@@ -63,15 +63,8 @@ void LogLines::open(std::int64_t step) {
 void LogLines::write(const Metrics& metrics) {
   if (metrics.contains("loss")) {
     write_step(metrics);
-  } else if (metrics.contains("eval_loss")) {
-    std::string of_classes;
-    if (metrics.contains("eval_perplexity")) {
-      of_classes = fmt::format("  perplexity {:.4g}  accuracy {:.2f}%", number(metrics, "eval_perplexity"),
-                               number(metrics, "eval_accuracy") * 100);
-    }
-    log::info(fmt::format("step {}  held-out loss {:.6f}{}  ({})", count(metrics, "step"),
-                          number(metrics, "eval_loss"), of_classes,
-                          format_duration(number(metrics, "eval_time_s"))));
+  } else if (metrics.contains("eval_loss") || metrics.contains("eval_set")) {
+    write_evaluation(metrics);
   } else if (metrics.contains("checkpoint")) {
     const auto bytes = metrics.at("bytes").get<std::uint64_t>();
     const double seconds = number(metrics, "save_time_s");
@@ -106,6 +99,19 @@ void LogLines::write_step(const Metrics& metrics) const {
                         tokens_per_s > 0 ? fmt::format("{:.0f} tokens/s", tokens_per_s)
                                          : fmt::format("{:.1f} samples/s", number(metrics, "samples_per_s")),
                         step == max_steps_ ? "done" : format_duration(left) + " left"));
+}
+
+void LogLines::write_evaluation(const Metrics& metrics) {
+  const std::string set = metrics.contains("eval_set") ? string_of(metrics, "eval_set") : "";
+  const std::string prefix = set.empty() ? "eval_" : fmt::format("eval_{}_", set);
+  std::string of_classes;
+  if (metrics.contains(prefix + "perplexity")) {
+    of_classes = fmt::format("  perplexity {:.4g}  accuracy {:.2f}%", number(metrics, prefix + "perplexity"),
+                             number(metrics, prefix + "accuracy") * 100);
+  }
+  log::info(fmt::format("step {}  {}held-out loss {:.6f}{}  ({})", count(metrics, "step"),
+                        set.empty() ? "" : set + " ", number(metrics, prefix + "loss"), of_classes,
+                        format_duration(number(metrics, prefix + "time_s"))));
 }
 
 void LogLines::write_times(const Metrics& metrics) {

@@ -11,8 +11,9 @@
 namespace accel {
 
 /// What a run reports at one moment: named values in the order in which metrics.jsonl has them. One is
-/// "step". The others are those of a training step ("loss"), an evaluation ("eval_loss"), a saved checkpoint
-/// ("checkpoint") or one that could not be saved ("checkpoint_error"), or where the time of a run went
+/// "step". The others are those of a training step ("loss"), an evaluation ("eval_loss", or
+/// "eval_NAME_loss" and so on with the name as "eval_set"), a saved checkpoint ("checkpoint") or one that
+/// could not be saved ("checkpoint_error"), or where the time of a run went
 /// ("run_time_s").
 using Metrics = nlohmann::ordered_json;
 
@@ -69,6 +70,7 @@ class LogLines final : public MetricSink {
 
  private:
   void write_step(const Metrics& metrics) const;
+  static void write_evaluation(const Metrics& metrics);
   static void write_times(const Metrics& metrics);
 
   std::int64_t max_steps_;

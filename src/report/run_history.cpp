@@ -61,6 +61,18 @@ void flatten(const json& document, const std::string& path, std::map<std::string
 
 }  // namespace
 
+std::vector<std::string> held_out_sets(const RunHistory& run) {
+  constexpr std::string_view kBegin = "eval_";
+  constexpr std::string_view kEnd = "_loss";
+  std::vector<std::string> names;
+  for (const auto& [name, points] : run.curves) {
+    if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size())
+      continue;
+    names.push_back(name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()));
+  }
+  return names;
+}
+
 bool is_run(const std::filesystem::path& directory) {
   return std::filesystem::is_regular_file(directory / "metrics.jsonl");
 }

@@ -34,6 +34,10 @@ struct RunHistory {
   double last_time = 0;
 };
 
+/// The names of further sets of held-out data of a run (training.data.eval_sets), whose losses are the curves
+/// "eval_NAME_loss".
+[[nodiscard]] std::vector<std::string> held_out_sets(const RunHistory& run);
+
 /// Whether `directory` has metrics, and is thereby the output_dir of a training.
 [[nodiscard]] bool is_run(const std::filesystem::path& directory);
 

@@ -38,7 +38,7 @@ constexpr std::array kQuantities = {
     Quantity{"skipped", "Skipped steps", ChartUnit::kNumber, true},
 };
 
-const std::vector<CurvePoint>& curve(const RunHistory& run, const char* name) {
+const std::vector<CurvePoint>& curve(const RunHistory& run, const std::string& name) {
   static const std::vector<CurvePoint> kNone;
   const auto found = run.curves.find(name);
   return found == run.curves.end() ? kNone : found->second;
@@ -278,6 +278,10 @@ std::vector<Chart> charts_of(const std::vector<RunHistory>& runs) {
     loss.lines.push_back({runs[i].name + " loss", color_of(i), false, curve(runs[i], "loss")});
     if (!curve(runs[i], "eval_loss").empty())
       loss.lines.push_back({runs[i].name + " held-out loss", color_of(i), true, curve(runs[i], "eval_loss")});
+    for (const std::string& set : held_out_sets(runs[i])) {
+      loss.lines.push_back({fmt::format("{} {} held-out loss", runs[i].name, set), color_of(i), true,
+                            curve(runs[i], fmt::format("eval_{}_loss", set))});
+    }
     add_restarts(loss, runs[i], color_of(i));
   }
   charts.push_back(std::move(loss));

@@ -19,7 +19,7 @@ constexpr std::size_t kBarWidth = 24;
 /// The time of a step is the mean over so many last records.
 constexpr std::size_t kRecentRecords = 20;
 
-std::optional<CurvePoint> newest(const RunHistory& run, const char* name) {
+std::optional<CurvePoint> newest(const RunHistory& run, const std::string& name) {
   const auto found = run.curves.find(name);
   return found == run.curves.end() ? std::nullopt : std::optional(found->second.back());
 }
@@ -85,6 +85,10 @@ std::string events_of(const RunHistory& run) {
   std::vector<std::string> texts;
   if (const auto loss = newest(run, "eval_loss"))
     texts.push_back(fmt::format("held-out loss {:.4f} at step {}", loss->value, loss->step));
+  for (const std::string& set : held_out_sets(run)) {
+    const auto loss = newest(run, fmt::format("eval_{}_loss", set));
+    texts.push_back(fmt::format("{} {:.4f}", visible(set), loss->value));
+  }
   if (const auto saved = newest(run, "save_time_s"))
     texts.push_back(fmt::format("checkpoint of step {}", saved->step));
   if (run.attempts.size() > 1) texts.push_back(fmt::format("{} attempts", run.attempts.size()));

@@ -59,8 +59,8 @@ def test_values_are_those_that_the_ranks_get(accel, work):
     assert len(common) >= 80
     for row in common:
         found = ranks[row["key"]]
-        # A text or a list that is not set is null.
-        assert row["value"] == (None if found in ("", []) and row["value"] is None else found), row
+        # A text, a list or a map that is not set is null.
+        assert row["value"] == (None if found in ("", [], {}) and row["value"] is None else found), row
     values = {row["key"]: (row["value"], row["source"]["where"]) for row in checked["values"]}
     assert values["num_processes"] == (ranks["num_processes"], "--num-processes 4")
     assert values["fsdp_config.version"] == (ranks["fsdp_config.version"], "good.yaml:6:17")

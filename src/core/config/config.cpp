@@ -2,6 +2,16 @@
 
 namespace accel::config {
 
+std::vector<HeldOutData> DataConfig::held_out() const {
+  if (!eval) return {};
+  std::vector<HeldOutData> sets = {{"", *eval}};
+  for (const auto& [name, path] : eval_sets) {
+    sets.push_back({name, *eval});
+    sets.back().source.path = path;
+  }
+  return sets;
+}
+
 std::filesystem::path log_root(const Config& config) {
   if (!config.launch.log_dir.empty()) return config.launch.log_dir;
   // The output_dir of an evaluation is temporary.

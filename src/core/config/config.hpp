@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,15 +112,26 @@ struct DataSource {
   std::int64_t pad_to_multiple_of = 0;
 };
 
+/// A set of held-out data.
+struct HeldOutData {
+  std::string name;  ///< Its name in DataConfig::eval_sets; empty for DataConfig::eval.
+  DataSource source;
+};
+
 struct DataConfig {
   DataSource train;
   std::optional<DataSource> eval;
+  /// The paths of further held-out data by name. In everything else they are as `eval`.
+  std::map<std::string, std::string> eval_sets;
   std::int64_t batch_size = 1;  ///< The number of samples per process and micro-batch.
   bool shuffle = true;
   bool drop_last = true;  ///< If false, samples from the start complete the last batch.
   /// A table whose labels look wrong for the model is refused: those that are the inputs themselves, and
   /// those that the model would shift a second time.
   bool check_labels = true;
+
+  /// `eval`, if it is there, and behind it the sets, by their names.
+  [[nodiscard]] std::vector<HeldOutData> held_out() const;
 };
 
 struct OptimizerConfig {

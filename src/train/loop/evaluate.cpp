@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/device/read_numbers.hpp"
 #include "train/loop/batches.hpp"
@@ -21,6 +23,20 @@ at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& summand) {
 }
 
 }  // namespace
+
+std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
+                                          const InputDtypes& input_dtypes) {
+  std::vector<HeldOutSamples> sets;
+  for (const auto& [name, source] : config.data.held_out()) {
+    Samples& samples = sets.emplace_back(name, Samples::open(source, config.model)).samples;
+    samples.set_input_dtypes(input_dtypes);
+    if (samples.source().size() > 0) continue;
+    const std::string key = name.empty() ? "" : "_sets." + name;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("training.data.eval{}: {}", key, samples.source().size_text()));
+  }
+  return sets;
+}
 
 Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
                     Labels labels, at::Device device) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/config/config.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -16,6 +18,16 @@ struct Evaluation {
   /// The part of these labels whose class has the largest logit; absent if the model computes its loss.
   std::optional<double> accuracy;
 };
+
+/// A set of held-out data. The name is that of config::HeldOutData.
+struct HeldOutSamples {
+  std::string name;
+  Samples samples;
+};
+
+/// Opens the held-out data of a training. A set without a sample is an Error of kind kUsage.
+std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
+                                          const InputDtypes& input_dtypes);
 
 /// Evaluates the model on held-out data, without gradients and in evaluation mode. Collective: a rank that
 /// has run out of batches takes part in the others' gathers with a batch that does not count.

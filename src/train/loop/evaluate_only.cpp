@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/files/atomic_file.hpp"
@@ -25,11 +26,9 @@ namespace accel::train {
 
 void evaluate_only(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups) {
   const config::TrainingConfig& training = *config.training;
-  Samples data = Samples::open(*training.data.eval, training.model);
-  if (data.source().size() == 0)
-    throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", data.source().size_text()));
   OpenedModel opened = open_model(training.model, group);
-  data.set_input_dtypes(opened.input_dtypes);
+  std::vector<HeldOutSamples> sets = open_held_out(training, opened.input_dtypes);
+  Samples& data = sets.at(0).samples;  // `accel evaluate` asks for one set at a time.
   data.set_vocabularies(known_tokens(opened.file, training.model));
   const Labels labels = labels_for(training.model, opened.file.accel_json());
   if (training.data.check_labels) data.require_meaning_of_labels(labels);

@@ -201,10 +201,13 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   write(std::move(line));
 }
 
-void RunReport::evaluation(std::int64_t step, const Evaluation& evaluation, double seconds) {
-  Metrics line = {{"step", step}, {"eval_loss", evaluation.loss}, {"eval_time_s", seconds}};
-  if (config_.model.has_classes()) line["eval_perplexity"] = std::exp(evaluation.loss);
-  if (evaluation.accuracy) line["eval_accuracy"] = *evaluation.accuracy;
+void RunReport::evaluation(std::int64_t step, const std::string& set, const Evaluation& evaluation,
+                           double seconds) {
+  const std::string prefix = set.empty() ? "eval_" : fmt::format("eval_{}_", set);
+  Metrics line = {{"step", step}, {prefix + "loss", evaluation.loss}, {prefix + "time_s", seconds}};
+  if (config_.model.has_classes()) line[prefix + "perplexity"] = std::exp(evaluation.loss);
+  if (evaluation.accuracy) line[prefix + "accuracy"] = *evaluation.accuracy;
+  if (!set.empty()) line["eval_set"] = set;
   write(std::move(line));
   pause_s_ += seconds;
   eval_s_ += seconds;

@@ -49,8 +49,9 @@ class RunReport {
   /// of the finite losses since the line before.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
-  /// Reports an evaluation that took `seconds`. These do not count as time of a step.
-  void evaluation(std::int64_t step, const Evaluation& evaluation, double seconds);
+  /// Reports an evaluation of a set of held-out data (config::HeldOutData::name) that took `seconds`. These
+  /// do not count as time of a step.
+  void evaluation(std::int64_t step, const std::string& set, const Evaluation& evaluation, double seconds);
   /// Reports a checkpoint that is complete.
   void saved(const SavedCheckpoint& checkpoint);
   /// Reports a checkpoint that could not be saved, as a warning.

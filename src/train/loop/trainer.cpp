@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
@@ -96,14 +97,10 @@ class Trainer {
       check_sums_of_weights(config_, opened_.weights, read_sums_, group_);
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     batches_.set_input_dtypes(opened_.input_dtypes);
-    if (config_.data.eval) {
-      eval_data_ = Samples::open(*config_.data.eval, config_.model);
-      eval_data_->set_input_dtypes(opened_.input_dtypes);
-      if (eval_data_->source().size() == 0)
-        throw Error(ErrorKind::kUsage,
-                    fmt::format("training.data.eval: {}", eval_data_->source().size_text()));
-      eval_data_->require_dtypes_of(batches_.data());
-      if (config_.data.check_labels) eval_data_->require_meaning_of_labels(labels_);
+    held_out_ = open_held_out(config_, opened_.input_dtypes);
+    for (const auto& [name, samples] : held_out_) {
+      samples.require_dtypes_of(batches_.data());
+      if (config_.data.check_labels) samples.require_meaning_of_labels(labels_);
     }
     settings_ = settings_of(config, graph_, batches_.data(), groups.mesh());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
@@ -141,7 +138,8 @@ class Trainer {
       report_.step(step, result, batches_.epoch(), scaler_);
       go_on_with_save({result.votes[0], result.votes[1]});
       const bool last = step == config_.max_steps;
-      if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0)) evaluate_at(step);
+      if (!held_out_.empty() && config_.eval_every > 0 && (last || step % config_.eval_every == 0))
+        evaluate_at(step);
       const bool stops = result.stop && !last;
       const bool due = last || stops || schedule_.is_due(step, result.votes[2], saver_.in_flight());
       if (config_.checkpoint.enabled() && due) save(step, result, /*must_succeed=*/last || stops);
@@ -170,7 +168,7 @@ class Trainer {
     if (vocabularies_.empty())
       log::debug("the model's graph does not show its vocabulary; tokens are not checked against it");
     batches_.set_vocabularies(vocabularies_);
-    if (eval_data_) eval_data_->set_vocabularies(vocabularies_);
+    for (HeldOutSamples& set : held_out_) set.samples.set_vocabularies(vocabularies_);
   }
 
   /// Goes on from the checkpoint that the launcher found. The model has its weights from it already.
@@ -254,11 +252,13 @@ class Trainer {
   }
 
   void evaluate_at(std::int64_t step) {
-    const Clock::time_point begin = Clock::now();
-    Evaluation evaluation = evaluate(model_, config_, *eval_data_, labels_, device_);
-    evaluation.loss = without_sign_of_nan(evaluation.loss);
-    if (plateau_) plateau_->update(evaluation.loss);
-    report_.evaluation(step, evaluation, seconds_since(begin));
+    for (const auto& [name, samples] : held_out_) {
+      const Clock::time_point begin = Clock::now();
+      Evaluation evaluation = evaluate(model_, config_, samples, labels_, device_);
+      evaluation.loss = without_sign_of_nan(evaluation.loss);
+      if (plateau_ && name.empty()) plateau_->update(evaluation.loss);
+      report_.evaluation(step, name, evaluation, seconds_since(begin));
+    }
   }
 
   void save(std::int64_t step, const StepResult& result, bool must_succeed) {
@@ -329,7 +329,7 @@ class Trainer {
   std::int64_t saving_ = 0;  ///< The step of the last save.
   RunReport report_;
   StepProfiler profiler_;
-  std::optional<Samples> eval_data_;
+  std::vector<HeldOutSamples> held_out_;
   std::int64_t first_step_ = 1;
   std::optional<std::string> frozen_hash_;       ///< Set if checkpoints will have no frozen parameters.
   std::map<std::string, std::string> settings_;  ///< The result of settings_of().

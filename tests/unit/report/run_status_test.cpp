@@ -41,6 +41,10 @@ TEST(RunStatusTest, SaysHowFarTheRunIs) {
   run.attempts.push_back({1, 45, {}});
   EXPECT_EQ(status_lines(run, 100).back(),
             "held-out loss 2.7500 at step 40  checkpoint of step 40  2 attempts");
+  run.curves["eval_wiki_loss"] = {{20, 3.5}, {40, 3.25}};
+  run.curves["eval_wiki_accuracy"] = {{40, 0.5}};
+  EXPECT_EQ(status_lines(run, 100).back(),
+            "held-out loss 2.7500 at step 40  wiki 3.2500  checkpoint of step 40  2 attempts");
 }
 
 TEST(RunStatusTest, TheStepIsKnownBeforeItsNumbers) {

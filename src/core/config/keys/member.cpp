@@ -21,6 +21,8 @@ namespace {
 
 using nlohmann::json;
 
+using NamedTexts = std::map<std::string, std::string>;
+
 template <class T>
 constexpr bool is_optional = false;
 template <class T>
@@ -122,6 +124,10 @@ void read(const json& document, const std::string& where, std::string_view choic
     if (!document.is_null()) read(document, where, choices, value.emplace());
   } else if constexpr (is_sequence<T>) {
     read_sequence(document, where, choices, value);
+  } else if constexpr (std::is_same_v<T, NamedTexts>) {
+    if (!document.is_object())
+      fail_resolved(where, fmt::format("expected an object, found {}", document.type_name()));
+    for (const auto& [name, text] : document.items()) value[name] = read_text(text, where + "." + name);
   } else if constexpr (std::is_same_v<T, Rename>) {
     if (!document.is_object() || !document.contains("pattern") || !document.contains("replacement"))
       fail_resolved(where, fmt::format("expected a pattern and a replacement, found {}", document.dump()));
@@ -188,6 +194,8 @@ void take(const Value& setting, std::string_view choices, T& value) {
   } else if constexpr (std::is_same_v<T, std::vector<MixturePart>>) {
     value.clear();
     for (const auto& [path, weight] : as<Texts>(setting)) value.push_back({path, weight_of(path, weight)});
+  } else if constexpr (std::is_same_v<T, NamedTexts>) {
+    value = {as<Texts>(setting).begin(), as<Texts>(setting).end()};
   } else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) {
     value.clear();
     for (const Texts& group : as<std::vector<Texts>>(setting)) value.push_back(group_of(group));
@@ -243,6 +251,7 @@ template const Codec& codec_of<std::vector<int>>();
 template const Codec& codec_of<std::vector<std::string>>();
 template const Codec& codec_of<std::vector<Rename>>();
 template const Codec& codec_of<std::vector<MixturePart>>();
+template const Codec& codec_of<std::map<std::string, std::string>>();
 template const Codec& codec_of<std::vector<ParameterGroup>>();
 
 }  // namespace accel::config

@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -53,6 +54,7 @@ constexpr Type type_for() {
   if constexpr (std::is_same_v<T, std::vector<double>>) return Type::kNumbers;
   if constexpr (std::is_same_v<T, std::vector<Rename>>) return Type::kTexts;
   if constexpr (std::is_same_v<T, std::vector<MixturePart>>) return Type::kTexts;
+  if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) return Type::kTexts;
   if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return Type::kSections;
   return Type::kString;
 }

@@ -31,6 +31,9 @@ constexpr Idle kNoCrossEntropy = {"the loss is not cross_entropy", [](const Conf
                                     return config.training->model.loss != "cross_entropy";
                                   }};
 
+constexpr Idle kNoEvaluation = {"there is no evaluation without 'training.eval_every'",
+                                [](const Config& config) { return config.training->eval_every == 0; }};
+
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
 
 /// The keys of a source of data. What the samples are is compared by their contents.
@@ -174,9 +177,7 @@ constexpr auto kTrainData = source_keys<&DataConfig::train>(
 constexpr auto kEvalData = source_keys<&DataConfig::eval>(
     "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
     "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.pad_to_multiple_of",
-    "training.data.eval.vocabulary", "training.data.eval.samples",
-    {"there is no evaluation without 'training.eval_every'",
-     [](const Config& config) { return config.training->eval_every == 0; }});
+    "training.data.eval.vocabulary", "training.data.eval.samples", kNoEvaluation);
 
 constexpr auto kDataKeys = std::to_array<Key>({
     {.path = "training.data.train.mixture",
@@ -184,6 +185,13 @@ constexpr auto kDataKeys = std::to_array<Key>({
          "Instead of path: a map from files or globs to weights. Of the samples of an epoch, each has its "
          "weight's part. No sample is left out, those of small sources come again",
      .member = data<&DataConfig::train, &DataSource::mixture>,
+     .traits = kNoNumbers},
+    {.path = "training.data.eval_sets",
+     .help =
+         "Map from names to the paths of further held-out data, of the format and with the other settings "
+         "of training.data.eval. Each is evaluated after it, as eval_NAME_loss and so on",
+     .member = data<&DataConfig::eval_sets>,
+     .idle = kNoEvaluation,
      .traits = kNoNumbers},
     {.path = "training.data.batch_size",
      .help = "Samples of a rank in a micro-batch",

@@ -97,6 +97,10 @@ Value value_of(const json& field, Type type) {
   if (type == Type::kTexts) {
     if (field.empty()) return {};
     Texts texts;
+    if (field.is_object()) {
+      for (const auto& [name, text] : field.items()) texts.emplace_back(name, text.get<std::string>());
+      return texts;
+    }
     for (const json& pair : field) {
       if (pair.contains("pattern")) {
         texts.emplace_back(pair.at("pattern"), pair.at("replacement"));

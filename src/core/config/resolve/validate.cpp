@@ -37,10 +37,11 @@ void require_matches(const std::string& path, const Settings& settings, const st
   for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
 }
 
-void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
+void require_data(const DataSource& source, const Settings& settings, const std::string& key) {
   if (!data_format(source.format).has_files) return;
-  for (const MixturePart& part : source.mixture) require_matches(part.path, settings, section + ".mixture");
-  if (source.mixture.empty()) require_matches(source.path, settings, section + ".path");
+  for (const MixturePart& part : source.mixture)
+    require_matches(part.path, settings, "training.data.train.mixture");
+  if (source.mixture.empty()) require_matches(source.path, settings, key);
 }
 
 void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
@@ -109,9 +110,35 @@ void check_adapter(const CheckpointConfig& checkpoint, const Settings& settings)
       .hint("for one file with the adapter, set training.checkpoint.export: safetensors");
 }
 
+constexpr std::string_view kSets = "training.data.eval_sets";
+
+void check_eval_sets(const DataConfig& data, const Settings& settings) {
+  for (const auto& [name, path] : data.eval_sets) {
+    const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+             c == '-' || c == '.';
+    });
+    if (is_word && data_format(data.eval->format).has_files) continue;
+    const std::string where = fmt::format("{}'{}'", settings.where(kSets), kSets);
+    if (is_word) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{} are files, and the format '{}' of training.data.eval has "
+                              "none",
+                              where, data.eval->format));
+    }
+    throw Error(ErrorKind::kUsage, fmt::format("{} has the name '{}'", where, name))
+        .hint("a name, which becomes a part of eval_NAME_loss, has letters, digits, '_', '-' and '.'");
+  }
+}
+
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
   static constexpr std::string_view kKey = "training.eval_every";
-  if (training.eval_every == 0 || training.data.eval) return;
+  if (training.data.eval) return check_eval_sets(training.data, settings);
+  if (!training.data.eval_sets.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' needs training.data.eval, whose format they have",
+                                               settings.where(kSets), kSets));
+  }
+  if (training.eval_every == 0) return;
   throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' needs training.data.eval", settings.where(kKey),
                                              kKey, training.eval_every));
 }
@@ -206,8 +233,10 @@ void validate_training(const Config& config, const Settings& settings, const Con
     check_packing(*training.data.eval, training.model, settings, "training.data.eval");
   }
   if (request.only_plans) return;
-  if (request.needs_training_data) require_data(training.data.train, settings, "training.data.train");
-  if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
+  if (request.needs_training_data) require_data(training.data.train, settings, "training.data.train.path");
+  if (!training.data.eval) return;
+  for (const auto& [name, source] : training.data.held_out())
+    require_data(source, settings, name.empty() ? "training.data.eval.path" : std::string(kSets));
 }
 
 }  // namespace accel::config

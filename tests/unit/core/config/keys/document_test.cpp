@@ -67,7 +67,8 @@ Config unusual_config() {
       "gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", -1, 0.1, {1, 2},
       1e-4,     255};
   training.data = {{"text", "data/*.txt", 256, "uint16", "best_fit", 300, 40, {{"a.txt", 0.5}}, 8},
-                   DataSource{"tokens", "eval.bin", 128, "uint32", "none", 301, 41, {{"b", 2}}, 16},
+                   DataSource{"tokens", "eval.bin", 128, "uint32", "none", 301, 41, {}, 16},
+                   {{"code", "code.bin"}, {"wiki", "wiki.bin"}},
                    8,
                    false,
                    false,
@@ -134,6 +135,7 @@ TEST(ConfigDocumentTest, RoundTripsEveryFieldThroughText) {
   EXPECT_EQ(back.training->seed, 0xFFFF'FFFF'FFFF'FFFFULL);
   EXPECT_EQ(back.fsdp.transformer_layer_cls_to_wrap, (std::vector<std::string>{"Block", "Head"}));
   EXPECT_EQ(back.training->data.eval->path, "eval.bin");
+  EXPECT_EQ(back.training->data.eval_sets.at("wiki"), "wiki.bin");
   EXPECT_EQ(back.training->model.rename.at(0).replacement, "layers");
   EXPECT_EQ(back.training->data.train.mixture.at(0).weight, 0.5);
   EXPECT_EQ(back.launch.gpu_ids, (std::vector<int>{3, 1}));
