@@ -87,6 +87,7 @@ tests/interop/test_ddp_buffers.py::test_running_statistics_are_those_of_rank_0[2
 tests/interop/test_missing_gradients.py::test_parameters_without_a_gradient_stay_as_they_are[2 ranks]
 tests/interop/test_missing_gradients.py::test_parameters_without_a_gradient_stay_as_they_are[DDP]
 tests/interop/test_exported_training.py
+tests/e2e/test_determinism.py
 tests/e2e/test_uint8_pictures.py
 tests/interop/test_tensor_data.py::test_a_model_trains_as_in_python
 tests/interop/test_document_training.py::test_losses_are_those_of_each_document_alone
