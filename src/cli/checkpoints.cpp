@@ -86,28 +86,36 @@ std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
   return all;
 }
 
+/// What the run has reported of its steps.
+struct Reported {
+  StepLosses losses;
+  ckpt::BestMetric metric;
+};
+
 /// The losses are shown beside the checkpoints, which can be listed without them.
-StepLosses losses_of(const RunPlace& place) {
+Reported reported_of(const RunPlace& place) {
   try {
-    return read_step_losses(place.metrics());
+    const ckpt::BestMetric metric = best_metric_of(place);
+    return {read_step_losses(place.metrics(), metric), metric};
   } catch (const Error& error) {
     if (is_by_signal(error.kind())) throw;
     log::warn(error.message());
-    return {};
+    return {{}, ckpt::BestMetric("loss")};
   }
 }
 
-std::optional<std::int64_t> best_of(const std::vector<Listed>& all, const StepLosses& losses) {
+std::optional<std::int64_t> best_of(const std::vector<Listed>& all, const Reported& reported) {
   std::vector<std::int64_t> whole;
   for (const Listed& one : all) {
     if (!one.why_not_whole) whole.push_back(one.step);
   }
-  return best_step(whole, losses);
+  return ckpt::best_step(whole, reported.losses.compared, reported.metric);
 }
 
 void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
-  const StepLosses losses = losses_of(place);
-  const auto best = best_of(all, losses);
+  const Reported reported = reported_of(place);
+  const StepLosses& losses = reported.losses;
+  const auto best = best_of(all, reported);
   const auto or_null = [](const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); };
   Json document{{"path", place.checkpoints.string()}, {"checkpoints", Json::array()}};
   for (const Listed& one : all) {
@@ -122,15 +130,17 @@ void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& 
   out.json(document);
 }
 
-std::string state_of(const Listed& one, bool is_best) {
+std::string state_of(const Listed& one, const std::string& best) {
   if (one.why_not_whole) return "not whole: " + *one.why_not_whole;
-  return is_best ? "whole, best held-out loss" : "whole";
+  return best.empty() ? "whole" : "whole, best " + best;
 }
 
 void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
   if (all.empty()) return out.line(fmt::format("{}: no checkpoints", place.checkpoints.string()));
-  const StepLosses losses = losses_of(place);
-  const auto best = best_of(all, losses);
+  const Reported reported = reported_of(place);
+  const StepLosses& losses = reported.losses;
+  const auto best = best_of(all, reported);
+  const std::string what = reported.metric.key() == "eval_loss" ? "held-out loss" : reported.metric.key();
   const auto text_of = [](const std::optional<double>& loss) {
     return loss ? fmt::format("{:.4f}", *loss) : std::string();
   };
@@ -140,7 +150,7 @@ void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& 
     rows.push_back({std::to_string(one.step), format_bytes(one.bytes),
                     one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
                     text_of(losses.training_at(one.step)), text_of(losses.held_out_at(one.step)),
-                    state_of(one, best == one.step)});
+                    state_of(one, best == one.step ? what : "")});
   }
   for (const std::ptrdiff_t column : {5, 4}) {
     const auto is_empty = [&](const auto& row) { return row[static_cast<std::size_t>(column)].empty(); };

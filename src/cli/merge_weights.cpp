@@ -214,7 +214,9 @@ void add_options(Command& command, MergeOptions& options) {
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
                "Write pytorch_model.bin in torch.save's format");
   command.integer("--step", "N", options.step, "Take the checkpoint of step N of the training");
-  command.flag("--best", options.best, "Take the checkpoint of the training with the lowest held-out loss");
+  command.flag(
+      "--best", options.best,
+      "Take the checkpoint of the training with the lowest held-out loss, or the best training.best_metric");
   command.text("--copy-assets", "DIR", options.assets,
                "Copy config and tokenizer files from DIR into OUT, by default those of the training");
   command.flag("--no-assets", options.no_assets, "Do not copy config and tokenizer files of the training");

@@ -50,17 +50,17 @@ std::int64_t require_step(const ckpt::RunCheckpoints& checkpoints, const RunPlac
 }
 
 std::int64_t require_best(const ckpt::RunCheckpoints& checkpoints, const RunPlace& run) {
-  const StepLosses losses = read_step_losses(run.metrics());
+  const ckpt::BestMetric metric = best_metric_of(run);
+  const StepLosses losses = read_step_losses(run.metrics(), metric);
   const std::vector<std::int64_t> whole = whole_steps(checkpoints);
-  if (const auto best = best_step(whole, losses)) return *best;
+  if (const auto best = ckpt::best_step(whole, losses.compared, metric)) return *best;
   std::vector<std::int64_t> evaluated;
-  for (const auto& [step, loss] : losses.held_out) evaluated.push_back(step);
-  throw Error(
-      ErrorKind::kMissing,
-      fmt::format("no complete checkpoint of '{}' has a held-out loss: it has complete checkpoints of "
-                  "{}, and '{}' has held-out losses of {}",
-                  run.output.string(), text_of_steps(whole), run.metrics().string(),
-                  text_of_steps(evaluated)))
+  for (const auto& [step, value] : losses.compared) evaluated.push_back(step);
+  throw Error(ErrorKind::kMissing,
+              fmt::format("no complete checkpoint of '{}' has an {}: it has complete checkpoints of "
+                          "{}, and '{}' has its values of {}",
+                          run.output.string(), metric.key(), text_of_steps(whole), run.metrics().string(),
+                          text_of_steps(evaluated)))
       .hint("--step takes a checkpoint by its step; training.eval_every says when a run evaluates");
 }
 
@@ -100,13 +100,14 @@ bool is_run(const fs::path& path) {
                      [&](std::int64_t step) { return checkpoints.is_of_training(step); });
 }
 
-std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps, const StepLosses& losses) {
-  std::optional<std::int64_t> best;
-  for (const std::int64_t step : steps) {
-    const auto loss = losses.held_out_at(step);
-    if (loss && (!best || *loss <= *losses.held_out_at(*best))) best = step;
-  }
-  return best;
+ckpt::BestMetric best_metric_of(const RunPlace& run) {
+  const fs::path config = run.output / "config.resolved.json";
+  std::string name = "loss";
+  if (!fs::exists(config)) return ckpt::BestMetric(name);
+  use_json_file(config, kMostConfigBytes, [&](const nlohmann::json& document) {
+    name = document.value(nlohmann::json::json_pointer("/training/best_metric"), name);
+  });
+  return ckpt::BestMetric(name);
 }
 
 fs::path chosen_checkpoint(const RunPlace& run, const CheckpointChoice& choice) {

@@ -28,12 +28,12 @@ struct RunPlace {
 /// Which checkpoint of a run a command takes; the newest complete one by default.
 struct CheckpointChoice {
   std::optional<std::int64_t> step;
-  bool best = false;  ///< The one with the lowest held-out loss.
+  bool best = false;  ///< The best by best_metric_of().
 };
 
-/// The step with the lowest held-out loss, of equals the last, if one of `steps` has such a loss.
-[[nodiscard]] std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,
-                                                    const StepLosses& losses);
+/// The number by which the checkpoints of a run are compared: training.best_metric of its
+/// config.resolved.json, or the held-out loss. Throws Error if that file is malformed.
+[[nodiscard]] ckpt::BestMetric best_metric_of(const RunPlace& run);
 
 /// The directory of the checkpoint that `choice` takes of a run. Warns of newer ones that are passed over
 /// because they are not complete. Throws Error (kMissing) that says what there is, if the run has none such.

@@ -79,6 +79,10 @@ Run read_run(const fs::path& directory) {
   return run;
 }
 
+bool is_early(const Run& run) {
+  return run.damage.empty() && run.state == launch::RunState::kFinished && !run.story.stopped_early.empty();
+}
+
 std::string state_text(const Run& run) {
   if (!run.damage.empty()) return "not readable: " + run.damage;
   return launch::state_text(run.story, run.state);
@@ -117,6 +121,7 @@ void print_json(const std::vector<Run>& runs, const fs::path& folder, Results& o
     if (!run.damage.empty()) entry["why"] = as_utf8(run.damage);
     if (run.damage.empty() && run.state == launch::RunState::kFailed)
       entry["why"] = as_utf8(launch::cause_of(*story.end));
+    if (is_early(run)) entry["why"] = as_utf8(story.stopped_early);
     entry["step"] = story.step;
     entry["max_steps"] = story.max_steps;
     entry["loss"] = story.step > 0 ? Json(story.loss) : Json();

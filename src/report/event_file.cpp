@@ -130,7 +130,7 @@ void EventFile::append(std::string_view event) {
 }
 
 std::string scalar_tag(const Metrics& metrics, std::string_view name) {
-  if (metrics.contains("run_time_s")) return {};
+  if (metrics.contains("run_time_s") || metrics.contains("stopped_early")) return {};
   if (!metrics.at(name).is_number() || name == "step" || name == "time" || name == "attempt") return {};
   constexpr std::string_view kEval = "eval_";
   if (name.starts_with(kEval)) return fmt::format("eval/{}", name.substr(kEval.size()));

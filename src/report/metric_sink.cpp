@@ -28,6 +28,10 @@ std::string string_of(const Metrics& metrics, const char* name) {
 
 }  // namespace
 
+std::string evaluation_prefix(const std::string& set) {
+  return set.empty() ? "eval_" : fmt::format("eval_{}_", set);
+}
+
 void JsonLines::open(std::int64_t step) {
   if (std::filesystem::exists(path_)) cut(step);
   out_.open(path_, std::ios::app);
@@ -75,6 +79,9 @@ void LogLines::write(const Metrics& metrics) {
                           format_duration(number(metrics, "stall_s"))));
   } else if (metrics.contains("run_time_s")) {
     write_times(metrics);
+  } else if (metrics.contains("stopped_early")) {
+    log::info(fmt::format("stopped early after step {} of {}: {}", count(metrics, "step"), max_steps_,
+                          string_of(metrics, "why")));
   } else {
     log::warn(fmt::format("the checkpoint of step {} is not saved, and the run goes on: {}",
                           count(metrics, "step"), string_of(metrics, "checkpoint_error")));
@@ -103,7 +110,7 @@ void LogLines::write_step(const Metrics& metrics) const {
 
 void LogLines::write_evaluation(const Metrics& metrics) {
   const std::string set = metrics.contains("eval_set") ? string_of(metrics, "eval_set") : "";
-  const std::string prefix = set.empty() ? "eval_" : fmt::format("eval_{}_", set);
+  const std::string prefix = evaluation_prefix(set);
   std::string of_classes;
   if (metrics.contains(prefix + "perplexity")) {
     of_classes = fmt::format("  perplexity {:.4g}  accuracy {:.2f}%", number(metrics, prefix + "perplexity"),

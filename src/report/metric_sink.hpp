@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <utility>
 
 namespace accel {
@@ -13,9 +14,14 @@ namespace accel {
 /// What a run reports at one moment: named values in the order in which metrics.jsonl has them. One is
 /// "step". The others are those of a training step ("loss"), an evaluation ("eval_loss", or
 /// "eval_NAME_loss" and so on with the name as "eval_set"), a saved checkpoint ("checkpoint") or one that
-/// could not be saved ("checkpoint_error"), or where the time of a run went
-/// ("run_time_s").
+/// could not be saved ("checkpoint_error"), where the time of a run went
+/// ("run_time_s"), or that it has stopped early ("stopped_early", the evaluations without an improvement, and
+/// "why").
 using Metrics = nlohmann::ordered_json;
+
+/// What stands before the names of an evaluation's numbers: "eval_", or "eval_NAME_" for a set of held-out
+/// data with that name.
+[[nodiscard]] std::string evaluation_prefix(const std::string& set);
 
 /// A part of the time of a run: its name in a record, and what it is called in texts.
 struct PartOfRun {

@@ -91,6 +91,10 @@ std::string events_of(const RunHistory& run) {
   }
   if (const auto saved = newest(run, "save_time_s"))
     texts.push_back(fmt::format("checkpoint of step {}", saved->step));
+  const auto early = newest(run, "stopped_early");
+  const auto loss_now = newest(run, "loss");
+  if (early && (!loss_now || early->step >= loss_now->step))
+    texts.push_back(fmt::format("stopped early after step {}", early->step));
   if (run.attempts.size() > 1) texts.push_back(fmt::format("{} attempts", run.attempts.size()));
   return fmt::format("{}", fmt::join(texts, "  "));
 }

@@ -144,7 +144,7 @@ fs::path RunCheckpoints::set_aside(std::int64_t step, std::string_view suffix) {
 
 void RunCheckpoints::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }
 
-void RunCheckpoints::prune(std::int64_t limit) {
+void RunCheckpoints::prune(std::int64_t limit, std::optional<std::int64_t> kept) {
   if (limit <= 0) return;
   try {
     std::vector<std::int64_t> all = steps();
@@ -152,7 +152,9 @@ void RunCheckpoints::prune(std::int64_t limit) {
                                                [this](std::int64_t step) { return is_of_training(step); });
     const auto stay = std::min<std::ptrdiff_t>(limit, foreign - all.begin());
     const auto oldest_to_stay = foreign - stay;
-    for (auto step = all.begin(); step != oldest_to_stay; ++step) remove(*step);
+    for (auto step = all.begin(); step != oldest_to_stay; ++step) {
+      if (*step != kept) remove(*step);
+    }
     for (auto step = foreign; step != all.end() && stay > 0 && *step < *oldest_to_stay; ++step) {
       if (foreign_.insert(*step).second)
         log::warn(fmt::format("'{}' is not a checkpoint of a training, and stays", path_of(*step).string()));

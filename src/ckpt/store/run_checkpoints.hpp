@@ -70,10 +70,11 @@ class RunCheckpoints {
   /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
   /// and sweep() tries again.
   void discard(std::int64_t step) noexcept;
-  /// Removes the oldest checkpoints that trainings wrote until `limit` are left; 0 keeps all. What cannot be
+  /// Removes the oldest checkpoints that trainings wrote until `limit` are left, and beside them that of the
+  /// step `kept`; a limit of 0 keeps all. What cannot be
   /// removed is a warning, as the newest checkpoint is complete and the run can go on. So is an older
   /// directory that no training wrote, which stays; one object says it once.
-  void prune(std::int64_t limit);
+  void prune(std::int64_t limit, std::optional<std::int64_t> kept = std::nullopt);
 
  private:
   void require_own_lock() const;

@@ -95,6 +95,14 @@ RunState run_state_of(const json& document) {
     if (!(state.plateau->scale > 0 && state.plateau->scale <= 1))
       throw_corrupt(fmt::format("has the factor {} on the learning rate", state.plateau->scale));
   }
+  if (const auto early = document.find("early_stopping"); early != document.end()) {
+    state.early_stopping.emplace();
+    state.early_stopping->metric = early->at("metric").get<std::string>();
+    if (!early->at("best").is_null()) state.early_stopping->best = early->at("best").get<double>();
+    state.early_stopping->patience_counter = count_at(*early, "patience_counter", 0, state.step);
+  }
+  if (const auto numbers = document.find("evaluation"); numbers != document.end())
+    state.evaluation = numbers->get<std::map<std::string, double>>();
   return state;
 }
 
@@ -130,6 +138,12 @@ std::string encode_run_state(const RunState& state) {
                            {"num_bad_epochs", state.plateau->num_bad_epochs},
                            {"cooldown_counter", state.plateau->cooldown_counter}};
   }
+  if (const auto& early = state.early_stopping) {
+    document["early_stopping"] = {{"metric", early->metric},
+                                  {"best", early->best ? json(*early->best) : json(nullptr)},
+                                  {"patience_counter", early->patience_counter}};
+  }
+  if (!state.evaluation.empty()) document["evaluation"] = state.evaluation;
   return document.dump(2) + "\n";
 }
 

@@ -44,6 +44,13 @@ struct PlateauState {
   std::int64_t cooldown_counter = 0;
 };
 
+/// The state of early stopping.
+struct EarlyStoppingState {
+  std::string metric;                 ///< The name of the number in an evaluation, such as "eval_loss".
+  std::optional<double> best;         ///< Empty before the first finite value.
+  std::int64_t patience_counter = 0;  ///< The last evaluations that were not better.
+};
+
 /// What `trainer_state.json` of a checkpoint says. Every rank has the same values.
 struct RunState {
   std::int64_t step = 0;             ///< The steps of the run that are done.
@@ -69,8 +76,11 @@ struct RunState {
   std::map<std::string, std::string> settings;
   /// Set if the checkpoint has no frozen parameters (training.checkpoint.adapter_only): a hash of them.
   std::optional<std::string> frozen_hash;
-  std::optional<PowerSgdState> power_sgd;  ///< Only the hook power_sgd has one.
-  std::optional<PlateauState> plateau;     ///< Only the schedule reduce_lr_on_plateau has one.
+  std::optional<PowerSgdState> power_sgd;            ///< Only the hook power_sgd has one.
+  std::optional<PlateauState> plateau;               ///< Only the schedule reduce_lr_on_plateau has one.
+  std::optional<EarlyStoppingState> early_stopping;  ///< Empty before the first evaluation, too.
+  /// The finite numbers of the evaluation of this step, such as "eval_loss". Empty if it had none.
+  std::map<std::string, double> evaluation;
 };
 
 /// The text of the file, with a newline at its end.

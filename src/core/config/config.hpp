@@ -180,6 +180,7 @@ struct CheckpointConfig {
   double every_minutes = 0;      ///< Minutes between checkpoints; 0 for no such rule.
   bool continuously = false;     ///< A save begins when the last one has ended.
   std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0 for all.
+  bool keep_best = false;        ///< The best by TrainingConfig::best_metric is kept beside those.
   /// It is "auto" (the newest whole checkpoint of output_dir), "none", or the path of a checkpoint.
   std::string resume = "auto";
   VerifyOnResume verify_on_resume = VerifyOnResume::kAuto;
@@ -240,6 +241,12 @@ struct ProfileConfig {
   std::int64_t last_step = 0;
 };
 
+/// Those of transformers' EarlyStoppingCallback.
+struct EarlyStoppingConfig {
+  std::int64_t patience = 0;  ///< So many evaluations that are not better end the run; 0 for never.
+  double threshold = 0;       ///< An evaluation is better if it is so by more than this.
+};
+
 struct TrainingConfig {
   ModelConfig model;
   DataConfig data;
@@ -254,10 +261,14 @@ struct TrainingConfig {
   std::string loss_mean = "batches";
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
-  DdpConfig ddp;                 ///< It has all defaults without a communication hook.
+  DdpConfig ddp;  ///< It has all defaults without a communication hook.
   /// A step whose loss or gradient is infinite or NaN changes no weight, instead of ending the run.
   bool skip_nonfinite = false;
   std::int64_t eval_every = 0;  ///< Steps between evaluations; 0 for never. Else the last step has one, too.
+  /// The number of an evaluation that early stopping and the best checkpoint look at: "loss" or "accuracy",
+  /// or one of these behind the name of one of DataConfig::eval_sets and "_".
+  std::string best_metric = "loss";
+  EarlyStoppingConfig early_stopping;
   std::int64_t log_every = 10;
   std::uint64_t seed = 42;
   std::filesystem::path output_dir;
@@ -292,13 +303,13 @@ struct LaunchConfig {
   /// Which streams of this machine's ranks are shown, by local rank: 0 none, 1 stdout, 2 stderr, 3 both, -1
   /// what is shown by default. Empty for the default: both of rank 0, and stderr of the others.
   std::vector<int> tee;
-  double hang_timeout_s = 0;        ///< How long the ranks may make no progress; 0 for any time.
-  double grace_period_s = 30;       ///< The time from SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;    ///< It may be empty; see log_root().
-  std::uint64_t log_max_bytes = 0;  ///< The size at which a log file is rotated; 0 for never.
-  int log_files = 4;                ///< How many earlier log files of a stream stay.
-  std::filesystem::path worker;     ///< The accel-worker to run; empty for the installed one.
-  std::filesystem::path directory;  ///< Where the launcher runs, to which relative paths are relative.
+  double hang_timeout_s = 0;         ///< How long the ranks may make no progress; 0 for any time.
+  double grace_period_s = 30;        ///< The time from SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;     ///< It may be empty; see log_root().
+  std::uint64_t log_max_bytes = 0;   ///< The size at which a log file is rotated; 0 for never.
+  int log_files = 4;                 ///< How many earlier log files of a stream stay.
+  std::filesystem::path worker;      ///< The accel-worker to run; empty for the installed one.
+  std::filesystem::path directory;   ///< Where the launcher runs, to which relative paths are relative.
 };
 
 struct Config {

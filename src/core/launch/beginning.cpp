@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
@@ -83,21 +84,34 @@ std::vector<std::string> other_settings(const fs::path& checkpoint, const config
   return others;
 }
 
+/// Whether a run has stopped early at a checkpoint, by the configuration as it is now.
+bool has_stopped_early(const fs::path& checkpoint, const config::TrainingConfig& training) {
+  const std::int64_t patience = training.early_stopping.patience;
+  if (patience == 0) return false;
+  const auto state = ckpt::read_run_state(checkpoint / ckpt::kRunStateName).early_stopping;
+  const std::string metric = ckpt::BestMetric(training.best_metric).key();
+  return state && state->metric == metric && state->patience_counter >= patience;
+}
+
 Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const config::LoadedConfig& loaded) {
   const config::TrainingConfig& training = *loaded.config.training;
   const std::int64_t last = last_step_from(loaded, checkpoint);
   const fs::path& output = training.output_dir;
   const bool exports = training.checkpoint.exports_safetensors;
-  if (step >= last) {
+  const bool is_early = step < last && has_stopped_early(checkpoint, training);
+  if (step >= last || is_early) {
     if (exports && !fs::exists(output / "export")) {
       throw Error(ErrorKind::kMissing,
                   fmt::format("the run is finished, but '{}' is not there", (output / "export").string()))
           .hint(fmt::format("`accel merge-weights {} {}` writes it", checkpoint.string(),
                             (output / "export").string()));
     }
-    log::info(fmt::format("the run is finished: '{}' is of step {}, and {} is {}; nothing to do",
-                          checkpoint.string(), step,
-                          training.epochs > 0 ? "the last step" : "training.max_steps", last));
+    const std::string why =
+        is_early
+            ? std::string("the run has stopped early there")
+            : fmt::format("{} is {}", training.epochs > 0 ? "the last step" : "training.max_steps", last);
+    log::info(fmt::format("the run is finished: '{}' is of step {}, and {}; nothing to do",
+                          checkpoint.string(), step, why));
     if (const auto others = other_settings(checkpoint, loaded.config); !others.empty()) {
       log::warn(
           fmt::format("the finished run had other settings: {}; choose another training.output_dir "

@@ -69,10 +69,15 @@ void read_last_lines(const fs::path& path, RunStory& story) {
     if (has_step && !is_evaluation) continue;
     const json record = parse_json_or_discard(*line);
     if (!record.is_object()) continue;
+    if (!has_step && record.contains("stopped_early") && record.contains("why") &&
+        record.at("why").is_string()) {
+      story.stopped_early = record.at("why").get<std::string>();
+      story.step = count_in(record, "step");
+    }
     if (is_evaluation && !story.eval_loss) story.eval_loss = number_in(record, "eval_loss");
     if (has_step || !record.contains("loss")) continue;
     has_step = true;
-    story.step = count_in(record, "step");
+    story.step = std::max(story.step, count_in(record, "step"));
     story.loss = number_in(record, "loss");
     story.line_time = number_in(record, "time");
     story.step_time_s = number_in(record, "step_time_s");
@@ -116,6 +121,9 @@ std::string head_of(const RunStory& story, bool lives, double now) {
                                          place_of(story.step, story.max_steps), ago(story.line_time, now)));
   }
   const std::string when = ago(story.end->time, now);
+  if (story.end->code == ExitCode::kSuccess && !story.stopped_early.empty())
+    return fmt::format("finished {}, early at {}: {}", when, place_of(story.step, story.max_steps),
+                       story.stopped_early);
   if (story.end->code == ExitCode::kSuccess) return fmt::format("finished {}", when);
   if (story.end->code == ExitCode::kPreempted)
     return fmt::format("stopped on request {}, after saving", when);
@@ -181,6 +189,8 @@ std::string cause_of(const RunEnd& end) {
 
 std::string state_text(const RunStory& story, RunState state) {
   if (state == RunState::kFailed && story.end) return "failed: " + cause_of(*story.end);
+  if (state == RunState::kFinished && !story.stopped_early.empty())
+    return "finished early: " + story.stopped_early;
   return name_of(state);
 }
 
@@ -230,6 +240,7 @@ nlohmann::ordered_json document_of(const RunStory& story) {
                                      {"checkpoint_step", story.checkpoint},
                                      {"end", nullptr}};
   if (story.eval_loss) document["eval_loss"] = *story.eval_loss;
+  if (!story.stopped_early.empty()) document["stopped_early"] = as_utf8(story.stopped_early);
   if (story.end) {
     document["end"] = {{"time", story.end->time},
                        {"exit_code", to_int(story.end->code)},

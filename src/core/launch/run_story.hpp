@@ -33,6 +33,7 @@ struct RunStory {
   double loss = 0;             ///< Its loss; NaN if it was not finite.
   /// The held-out loss of the last evaluation, as far as the end of metrics.jsonl has it.
   std::optional<double> eval_loss;
+  std::string stopped_early;    ///< Why the run ended before its last step; empty if it did not.
   double line_time = 0;         ///< When it was written, in seconds since 1970.
   double step_time_s = 0;       ///< Seconds of a step, as it says.
   std::int64_t checkpoint = 0;  ///< The step of the newest whole checkpoint; 0 if there is none.

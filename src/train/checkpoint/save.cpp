@@ -19,6 +19,7 @@
 #include "base/seconds.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"
+#include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "train/checkpoint/adapter.hpp"
 #include "train/checkpoint/other_forms.hpp"
@@ -282,8 +283,8 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     task_ = std::async(std::launch::async, [this, step] {
       bytes_ = write_manifest(*job_, files_);  // Nobody reads it before the task has ended.
       store_.commit(step);
-      store_.prune(config_.checkpoint.total_limit);
-      if (config_.checkpoint.exports_safetensors && step == config_.max_steps) export_model(step);
+      prune();
+      if (config_.checkpoint.exports_safetensors && job_->state.is_last) export_model(step);
       return json();
     });
     return std::nullopt;
@@ -291,6 +292,20 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
   const SavedCheckpoint saved{step, store_.path_of(step), bytes_, seconds_since(start_), stall_seconds_};
   reset();
   return saved;
+}
+
+void CheckpointSaver::prune() {
+  std::optional<std::int64_t> best;
+  if (config_.checkpoint.keep_best && config_.checkpoint.total_limit > 0) {
+    try {
+      best = ckpt::best_checkpoint(store_, ckpt::BestMetric(config_.best_metric));
+    } catch (const std::exception& error) {
+      log::warn(fmt::format("no checkpoint is removed, because it is not known which is the best: {}",
+                            error_of(error).message()));
+      return;
+    }
+  }
+  store_.prune(config_.checkpoint.total_limit, best);
 }
 
 void CheckpointSaver::export_model(std::int64_t step) const {

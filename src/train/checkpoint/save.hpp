@@ -98,6 +98,8 @@ class CheckpointSaver {
   void export_model(std::int64_t step) const;
   /// Makes the save fail with `error`, and waits until its thread has ended.
   void give_up(const std::exception& error);
+  /// Removes old checkpoints, on rank 0.
+  void prune();
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.
   [[noreturn]] void fail(std::size_t rank, const std::string& why);

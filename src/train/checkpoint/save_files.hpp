@@ -26,6 +26,7 @@ struct TrainerState {
   std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
   RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
   double next_scale = 1;                            ///< The factor of the learning rates in the next step.
+  bool is_last = false;                             ///< The run ends with this step.
 };
 
 /// What one rank writes into one directory of a checkpoint.

@@ -203,7 +203,7 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
 
 void RunReport::evaluation(std::int64_t step, const std::string& set, const Evaluation& evaluation,
                            double seconds) {
-  const std::string prefix = set.empty() ? "eval_" : fmt::format("eval_{}_", set);
+  const std::string prefix = evaluation_prefix(set);
   Metrics line = {{"step", step}, {prefix + "loss", evaluation.loss}, {prefix + "time_s", seconds}};
   if (config_.model.has_classes()) line[prefix + "perplexity"] = std::exp(evaluation.loss);
   if (evaluation.accuracy) line[prefix + "accuracy"] = *evaluation.accuracy;
@@ -230,6 +230,10 @@ void RunReport::time_spent(std::int64_t step) {
     say("these are times of the host; it runs ahead of the GPU in forward and backward, and waits for it at "
         "loss and gradient norm");
   }
+}
+
+void RunReport::stopped_early(std::int64_t step, const EarlyStopping& rule) {
+  write({{"step", step}, {"stopped_early", rule.state()->patience_counter}, {"why", rule.why()}});
 }
 
 void RunReport::saved(const SavedCheckpoint& checkpoint) {

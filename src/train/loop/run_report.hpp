@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
+#include "plan/schedule/early_stopping.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "report/metric_sink.hpp"
 #include "train/checkpoint/save.hpp"
@@ -52,6 +53,8 @@ class RunReport {
   /// Reports an evaluation of a set of held-out data (config::HeldOutData::name) that took `seconds`. These
   /// do not count as time of a step.
   void evaluation(std::int64_t step, const std::string& set, const Evaluation& evaluation, double seconds);
+  /// Reports that the run has ended after `step` by `rule`, which is reached.
+  void stopped_early(std::int64_t step, const EarlyStopping& rule);
   /// Reports a checkpoint that is complete.
   void saved(const SavedCheckpoint& checkpoint);
   /// Reports a checkpoint that could not be saved, as a warning.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <map>
@@ -22,8 +23,10 @@
 #include "base/seconds.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_lock.hpp"
+#include "plan/schedule/early_stopping.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "plan/schedule/plateau.hpp"
+#include "report/metric_sink.hpp"
 #include "train/c10d/run_store.hpp"
 #include "train/checkpoint/check_resumed.hpp"
 #include "train/checkpoint/frozen_hash.hpp"
@@ -69,6 +72,11 @@ std::optional<Plateau> plateau_of(const config::TrainingConfig& config) {
   return Plateau(config.lr_scheduler.plateau, config.optimizer.lr);
 }
 
+std::optional<EarlyStopping> early_stopping_of(const config::TrainingConfig& config) {
+  if (config.early_stopping.patience == 0) return std::nullopt;
+  return EarlyStopping(config.early_stopping, config.best_metric);
+}
+
 class Trainer {
  public:
   Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups,
@@ -87,6 +95,7 @@ class Trainer {
         optimizer_(std::make_unique<Optimizer>(model_.optimizer_plan(), model_.trainable_buffers(),
                                                model_.groups().place().shard, &model_.groups().shard())),
         plateau_(plateau_of(config_)),
+        early_stopping_(early_stopping_of(config_)),
         steps_(config_, batches_, model_, *optimizer_, scaler_, plateau_ ? &*plateau_ : nullptr),
         saver_(store_, model_, *optimizer_, config_, group, local_ranks),
         schedule_(config_.checkpoint),
@@ -123,6 +132,7 @@ class Trainer {
     TrainingEnd end = TrainingEnd::kFinished;
     report_.start(first_step_ - 1, seconds_since(created_));
     std::int64_t step = first_step_;
+    bool stopped_early = false;
     for (; step <= config_.max_steps; ++step) {
       flight::set_step(step);
       profiler_.begin_step(step);
@@ -137,12 +147,19 @@ class Trainer {
         report_.say(fmt::format("wrote the profile {}", trace->string()));
       report_.step(step, result, batches_.epoch(), scaler_);
       go_on_with_save({result.votes[0], result.votes[1]});
-      const bool last = step == config_.max_steps;
+      evaluation_.clear();
+      bool last = step == config_.max_steps;
       if (!held_out_.empty() && config_.eval_every > 0 && (last || step % config_.eval_every == 0))
         evaluate_at(step);
+      const bool is_early = early_stopping_ && early_stopping_->is_reached() && !last;
+      last |= is_early;
       const bool stops = result.stop && !last;
       const bool due = last || stops || schedule_.is_due(step, result.votes[2], saver_.in_flight());
-      if (config_.checkpoint.enabled() && due) save(step, result, /*must_succeed=*/last || stops);
+      if (config_.checkpoint.enabled() && due) save(step, result, last, /*must_succeed=*/last || stops);
+      if (is_early) {
+        stopped_early = true;
+        break;
+      }
       if (!stops) continue;
       report_.say(fmt::format("stopped after step {} of {}, as a signal asked", step, config_.max_steps));
       end = TrainingEnd::kPreempted;
@@ -151,6 +168,7 @@ class Trainer {
     flight::set_step(0);
     report_.time_spent(std::min(step, config_.max_steps));
     if (end == TrainingEnd::kFinished) report_.end_of_run(model_, *optimizer_);
+    if (stopped_early) report_.stopped_early(step, *early_stopping_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
     model_.groups().shut_down();
@@ -200,6 +218,15 @@ class Trainer {
     } else if (plateau_) {
       loaded.differences.emplace_back("the checkpoint has no state of reduce_lr_on_plateau; it begins anew");
     }
+    if (early_stopping_ && state.early_stopping) {
+      const std::string& key = early_stopping_->metric().key();
+      if (state.early_stopping->metric == key) {
+        early_stopping_->restore(*state.early_stopping);
+      } else {
+        loaded.differences.push_back(fmt::format("early stopping went by {} and goes by {}; it begins anew",
+                                                 state.early_stopping->metric, key));
+      }
+    }
     first_step_ = state.step + 1;
     report_.resumed(checkpoint, state, seconds_since(created_));
     for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
@@ -247,6 +274,10 @@ class Trainer {
     state.settings = settings_;
     state.power_sgd = power_sgd_state(model_);
     if (plateau_) state.plateau = plateau_->state();
+    if (early_stopping_) state.early_stopping = early_stopping_->state();
+    for (const auto& [name, value] : evaluation_) {
+      if (std::isfinite(value)) state.evaluation.emplace(name, value);
+    }
     state.frozen_hash = frozen_hash_;
     return state;
   }
@@ -257,11 +288,14 @@ class Trainer {
       Evaluation evaluation = evaluate(model_, config_, samples, labels_, device_);
       evaluation.loss = without_sign_of_nan(evaluation.loss);
       if (plateau_ && name.empty()) plateau_->update(evaluation.loss);
+      evaluation_[evaluation_prefix(name) + "loss"] = evaluation.loss;
+      if (evaluation.accuracy) evaluation_[evaluation_prefix(name) + "accuracy"] = *evaluation.accuracy;
       report_.evaluation(step, name, evaluation, seconds_since(begin));
     }
+    if (early_stopping_) early_stopping_->update(evaluation_.at(early_stopping_->metric().key()));
   }
 
-  void save(std::int64_t step, const StepResult& result, bool must_succeed) {
+  void save(std::int64_t step, const StepResult& result, bool is_last, bool must_succeed) {
     const Clock::time_point begin = Clock::now();
     const flight::Label label("the checkpoint");
     const flight::Scope scope(FlightOp::kHostWork);
@@ -272,8 +306,9 @@ class Trainer {
     schedule_.began();
     saving_ = step;
     reporting_failure(this_survives, [&] {
-      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_scale()},
-                   this_survives, waits);
+      saver_.begin(
+          {run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_scale(), is_last},
+          this_survives, waits);
     });
     if (waits) complete_save(this_survives);
     report_.pause(seconds_since(begin));
@@ -323,6 +358,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.
   std::optional<Plateau> plateau_;    ///< Only the schedule reduce_lr_on_plateau has one.
+  std::optional<EarlyStopping> early_stopping_;
+  std::map<std::string, double> evaluation_;  ///< The numbers of the evaluation of this step, if it had one.
   StepRunner steps_;
   CheckpointSaver saver_;
   SaveSchedule schedule_;

@@ -47,6 +47,15 @@ TEST(RunStatusTest, SaysHowFarTheRunIs) {
             "held-out loss 2.7500 at step 40  wiki 3.2500  checkpoint of step 40  2 attempts");
 }
 
+TEST(RunStatusTest, SaysThatARunHasStoppedEarly) {
+  RunHistory run = run_at_step_50();
+  run.curves["stopped_early"] = {{55, 3}};
+  EXPECT_EQ(status_lines(run, 100).back(), "stopped early after step 55");
+  // It has gone on since, with more patience.
+  run.curves["loss"].push_back({60, 2.25});
+  EXPECT_EQ(status_lines(run, 100).size(), 3);
+}
+
 TEST(RunStatusTest, TheStepIsKnownBeforeItsNumbers) {
   RunHistory run;
   run.settings["training.max_steps"] = "200";

@@ -131,8 +131,43 @@ void check_eval_sets(const DataConfig& data, const Settings& settings) {
   }
 }
 
+/// Checks what goes by the best evaluation.
+void check_best(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kMetric = "training.best_metric";
+  static constexpr std::string_view kPatience = "training.early_stopping.patience";
+  static constexpr std::string_view kKeep = "training.checkpoint.keep_best";
+  const CheckpointConfig& checkpoint = training.checkpoint;
+  const bool stops = training.early_stopping.patience > 0;
+  if ((stops || checkpoint.keep_best) && (training.eval_every == 0 || !training.data.eval)) {
+    const std::string_view key = stops ? kPatience : kKeep;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' goes by the evaluations, and there are none", settings.where(key), key))
+        .hint("set training.data.eval and training.eval_every");
+  }
+  if (checkpoint.keep_best && (checkpoint.every == 0 || checkpoint.every % training.eval_every != 0)) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'{}' compares checkpoints by the evaluations of their steps, and "
+                    "'training.checkpoint.every: {}' is not a multiple of 'training.eval_every: {}'",
+                    settings.where(kKeep), kKeep,
+                    checkpoint.continuously ? std::string("continuous") : std::to_string(checkpoint.every),
+                    training.eval_every));
+  }
+  std::vector<std::string> metrics = {"loss"};
+  if (training.model.has_classes()) metrics.emplace_back("accuracy");
+  for (const auto& [name, path] : training.data.eval_sets) {
+    metrics.push_back(name + "_loss");
+    if (training.model.has_classes()) metrics.push_back(name + "_accuracy");
+  }
+  if (std::find(metrics.begin(), metrics.end(), training.best_metric) != metrics.end()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}: {}' is not a number of the evaluations, which are {}",
+                          settings.where(kMetric), kMetric, training.best_metric, fmt::join(metrics, ", ")));
+}
+
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
   static constexpr std::string_view kKey = "training.eval_every";
+  check_best(training, settings);
   if (training.data.eval) return check_eval_sets(training.data, settings);
   if (!training.data.eval_sets.empty()) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}' needs training.data.eval, whose format they have",

@@ -89,6 +89,18 @@ TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 10}));
 }
 
+TEST(RunCheckpointsTest, PruneLeavesOneMoreIfItIsAsked) {
+  const TempDir dir;
+  RunCheckpoints store(dir.path());
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) save(store, step);
+  store.prune(2, 2);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 4, 5}));
+  store.prune(2, 5);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{4, 5}));
+  store.prune(1, 3);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{5}));
+}
+
 TEST(RunCheckpointsTest, PruneLeavesWhatNoTrainingWrote) {
   const TempDir dir;
   RunCheckpoints store(dir.path());

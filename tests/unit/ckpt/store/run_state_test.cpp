@@ -33,6 +33,8 @@ RunState some_state() {
   state.power_sgd = PowerSgdState{9, {7, 7}};
   // A loss may be negative.
   state.plateau = PlateauState{0.25, -1.5, 3, 2};
+  state.early_stopping = EarlyStoppingState{"eval_wiki_loss", -1.0 / 3, 2};
+  state.evaluation = {{"eval_loss", 1.0 / 7}, {"eval_wiki_loss", -1.0 / 3}};
   return state;
 }
 
@@ -52,6 +54,10 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.plateau->best, -1.5);
   EXPECT_EQ(read.plateau->num_bad_epochs, 3);
   EXPECT_EQ(read.plateau->cooldown_counter, 2);
+  EXPECT_EQ(read.early_stopping->metric, "eval_wiki_loss");
+  EXPECT_EQ(read.early_stopping->best, -1.0 / 3);
+  EXPECT_EQ(read.early_stopping->patience_counter, 2);
+  EXPECT_EQ(read.evaluation, some_state().evaluation);
 }
 
 std::string error_of(const std::string& text) {

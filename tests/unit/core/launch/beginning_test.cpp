@@ -51,14 +51,17 @@ class BeginningTest : public ::testing::Test {
 
   /// Writes a whole checkpoint.
   static void make_in(const std::filesystem::path& directory, std::int64_t step) {
-    std::filesystem::create_directories(directory);
     ckpt::RunState state;
     state.step = step;
     state.world_size = 1;
+    make_in(directory, state);
+  }
+  static void make_in(const std::filesystem::path& directory, const ckpt::RunState& state) {
+    std::filesystem::create_directories(directory);
     write_file(directory / ckpt::kRunStateName, ckpt::encode_run_state(state));
     write_file(directory / "a.distcp", "12345");
     ckpt::Manifest manifest;
-    manifest.step = step;
+    manifest.step = state.step;
     manifest.world_size = 1;
     for (const char* name : {ckpt::kRunStateName, "a.distcp"}) {
       const std::string text = accel::testing::read_file(directory / name);
@@ -67,6 +70,7 @@ class BeginningTest : public ::testing::Test {
     write_file(directory / ckpt::kManifestName, ckpt::encode_manifest(manifest));
   }
   void make(std::int64_t step) const { make_in(path(step), step); }
+  void make_of(const ckpt::RunState& state) const { make_in(path(state.step), state); }
 
   /// The step from which a run whose training.checkpoint.resume is `from` begins.
   std::int64_t begin_from(const std::filesystem::path& from, BeginningOptions options = {}) {
@@ -88,6 +92,27 @@ TEST_F(BeginningTest, RefusesCheckpointsOfAnEarlierRun) {
               HasSubstr("holds checkpoints of an earlier run, among them checkpoint_10"));
   loaded_.config.training->checkpoint.every = 0;
   EXPECT_EQ(error_of_beginning(), "no error");
+}
+
+TEST_F(BeginningTest, ARunThatHasStoppedEarlyIsFinished) {
+  const auto begin = [&](std::int64_t patience, const char* metric) {
+    config::TrainingConfig& training = *loaded_.config.training;
+    training.early_stopping.patience = patience;
+    training.best_metric = metric;
+    training.max_steps = 100;
+    training.checkpoint.resume = "auto";
+    return find_beginning(loaded_).is_finished;
+  };
+  ckpt::RunState state;
+  state.step = 20;
+  state.world_size = 1;
+  state.early_stopping = ckpt::EarlyStoppingState{"eval_accuracy", 0.5, 3};
+  make_of(state);
+  EXPECT_TRUE(begin(3, "accuracy"));
+  EXPECT_TRUE(begin(2, "accuracy"));
+  EXPECT_FALSE(begin(4, "accuracy"));
+  EXPECT_FALSE(begin(3, "loss"));
+  EXPECT_FALSE(begin(0, "accuracy"));
 }
 
 TEST_F(BeginningTest, RefusesNamesThatAreTaken) {

@@ -91,6 +91,8 @@ Config unusual_config() {
   training.ddp = {
       CommHookType::kPowerSgd, CommHookType::kFp16, {4, 10, 1.5, false, false, 1e-8, 0xFFFF'FFFF}};
   training.eval_every = 100;
+  training.best_metric = "wiki_accuracy";
+  training.early_stopping = {5, 0.125};
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
   training.output_dir = "runs/gpt";
@@ -98,6 +100,7 @@ Config unusual_config() {
                          1.5,
                          true,
                          3,
+                         true,
                          "none",
                          VerifyOnResume::kFull,
                          true,
