@@ -146,6 +146,7 @@ ExitCode run() {
   use_simple_executor();
   keep_memory_of_large_tensors();
   if (onednn_multiplies_faster()) multiply_with_onednn();
+  if (config.training && config.training->tf32) allow_tf32(*config.training->tf32);
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   const auto timeout = std::chrono::duration<double>(config.launch.collective_timeout_s);
   Group group = Group::connect(rank, config.launch.backend, device,

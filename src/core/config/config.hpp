@@ -261,6 +261,8 @@ struct TrainingConfig {
   std::string loss_mean = "batches";
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
+  /// Whether a GPU may round the factors of float32 products to TF32; without it, torch's default for each.
+  std::optional<bool> tf32;
   DdpConfig ddp;  ///< It has all defaults without a communication hook.
   /// A step whose loss or gradient is infinite or NaN changes no weight, instead of ending the run.
   bool skip_nonfinite = false;
@@ -308,6 +310,7 @@ struct LaunchConfig {
   std::filesystem::path log_dir;     ///< It may be empty; see log_root().
   std::uint64_t log_max_bytes = 0;   ///< The size at which a log file is rotated; 0 for never.
   int log_files = 4;                 ///< How many earlier log files of a stream stay.
+  bool expandable_segments = false;  ///< torch's allocator grows its segments of GPU memory.
   std::filesystem::path worker;      ///< The accel-worker to run; empty for the installed one.
   std::filesystem::path directory;   ///< Where the launcher runs, to which relative paths are relative.
 };

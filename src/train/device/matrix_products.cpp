@@ -98,4 +98,9 @@ void multiply_with_onednn() {
   library->impl("addmm", TORCH_FN(addmm));
 }
 
+void allow_tf32(bool allows) {
+  at::globalContext().setAllowTF32CuBLAS(allows);
+  at::globalContext().setAllowTF32CuDNN(allows);
+}
+
 }  // namespace accel::train

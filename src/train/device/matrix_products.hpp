@@ -17,4 +17,8 @@ namespace accel::train {
 /// onednn_can_multiply().
 void multiply_with_onednn();
 
+/// Says for the whole process whether cuBLAS and cuDNN may round the factors of products of float32 to TF32,
+/// as torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 do together.
+void allow_tf32(bool allows);
+
 }  // namespace accel::train

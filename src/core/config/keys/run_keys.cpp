@@ -432,6 +432,12 @@ constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
      .help = "Compare model, weights and data before any rank starts",
      .member = launch<&LaunchConfig::preflight>,
      .traits = kRun},
+    {.path = "launch.expandable_segments",
+     .help = "Adds expandable_segments:True to PYTORCH_CUDA_ALLOC_CONF of ranks with a GPU, unless the "
+             "environment already says it otherwise",
+     .member = launch<&LaunchConfig::expandable_segments>,
+     .idle = {"the ranks have no GPU", [](const Config& config) { return config.launch.use_cpu; }},
+     .traits = kRun},
     {.path = "launch.hang_timeout",
      .help = "End a run that makes no progress for so many seconds",
      .member = launch<&LaunchConfig::hang_timeout_s>,

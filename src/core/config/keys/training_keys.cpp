@@ -273,6 +273,13 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .member = scaler<&GradScalerConfig::growth_interval>,
      .min = 1},
 
+    {.path = "training.tf32",
+     .help = "Whether a GPU rounds the factors of float32 matrix products and convolutions to TF32",
+     .member = training<&TrainingConfig::tf32>,
+     .idle = {"only GPUs have TF32",
+              [](const Config& config) { return config.launch.use_cpu || config.launch.gpu_ids.empty(); }},
+     .standard = "torch's, which is convolutions alone"},
+
     // Under the names of Accelerate's DistributedDataParallelKwargs and torch's PowerSGDState.
     {.path = "training.ddp.comm_hook",
      .help = "How gradients are compressed before the ranks average them, with MULTI_CPU and MULTI_GPU",

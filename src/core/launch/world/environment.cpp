@@ -34,6 +34,22 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
   };
 }
 
+namespace {
+
+constexpr const char* kExpandable = "expandable_segments";
+
+/// Adds the option to the options of torch's allocator that the environment has. torch takes those of the
+/// first variable that is set. One that says what the option is to be decides.
+void add_expandable_segments(Variables& variables, const Environment& environment) {
+  const char* name = "PYTORCH_CUDA_ALLOC_CONF";
+  if (!environment(name) && environment("PYTORCH_ALLOC_CONF")) name = "PYTORCH_ALLOC_CONF";
+  const std::string theirs = environment(name).value_or("");
+  if (theirs.find(kExpandable) != std::string::npos) return;
+  variables[name] = fmt::format("{}{}{}:True", theirs, theirs.empty() ? "" : ",", kExpandable);
+}
+
+}  // namespace
+
 Variables machine_variables(const config::LoadedConfig& loaded, int physical_cores,
                             const Environment& environment) {
   const config::LaunchConfig& launch = loaded.config.launch;
@@ -45,6 +61,7 @@ Variables machine_variables(const config::LoadedConfig& loaded, int physical_cor
     const int threads = on_cpu ? std::max(1, physical_cores / launch.local_processes) : 1;
     variables["OMP_NUM_THREADS"] = fmt::format("{}", threads);
   }
+  if (launch.expandable_segments && !launch.use_cpu) add_expandable_segments(variables, environment);
   const auto asked = loaded.settings.get<std::vector<std::string>>("gpu_ids");
   if (!launch.use_cpu && asked && *asked != std::vector<std::string>{"all"}) {
     // The numbers are indices into the visible devices, whose names may be anything.

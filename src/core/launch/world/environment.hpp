@@ -30,7 +30,8 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
 Variables accelerate_variables(const config::LoadedConfig& loaded);
 
 /// The variables that all workers of this machine get: OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING
-/// unless the environment sets them, and CUDA_VISIBLE_DEVICES if the configuration chooses GPUs. Ranks with a
+/// unless the environment sets them, CUDA_VISIBLE_DEVICES if the configuration chooses GPUs, and with
+/// launch.expandable_segments the options of torch's allocator for GPUs. Ranks with a
 /// GPU have one thread, unless their optimizers work on the host. `physical_cores` are those that this
 /// process may use.
 Variables machine_variables(const config::LoadedConfig& loaded, int physical_cores,

@@ -119,5 +119,17 @@ TEST_F(MatrixProductsTest, WhatIsNotTheirsIsAsBefore) {
   EXPECT_THROW(at::mm(a, b.to(at::kDouble)), c10::Error);
 }
 
+TEST(Tf32Test, TheSettingReachesCublasAndCudnn) {
+  const at::Context& context = at::globalContext();
+  // torch's defaults, which a run without the setting has.
+  EXPECT_FALSE(context.allowTF32CuBLAS());
+  EXPECT_TRUE(context.allowTF32CuDNN());
+  for (const bool allows : {true, false}) {
+    allow_tf32(allows);
+    EXPECT_EQ(context.allowTF32CuBLAS(), allows);
+    EXPECT_EQ(context.allowTF32CuDNN(), allows);
+  }
+}
+
 }  // namespace
 }  // namespace accel::train

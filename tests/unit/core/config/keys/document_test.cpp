@@ -58,6 +58,7 @@ Config unusual_config() {
   config.launch.log_max_bytes = 5'000'000'000;
   config.launch.log_files = 7;
   config.launch.tee = {-1, 3};
+  config.launch.expandable_segments = true;
   config.launch.grace_period_s = 1.5;
   config.launch.collective_timeout_s = 77;
   config.launch.log_dir = "logs/here";
@@ -93,6 +94,7 @@ Config unusual_config() {
   training.eval_every = 100;
   training.best_metric = "wiki_accuracy";
   training.early_stopping = {5, 0.125};
+  training.tf32 = true;
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
   training.output_dir = "runs/gpt";

@@ -55,7 +55,7 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "training.optimizer.groups", "training.optimizer.initial_accumulator_value",
           "training.optimizer.lr", "training.optimizer.lr_decay", "training.optimizer.momentum",
           "training.optimizer.nesterov", "training.optimizer.no_decay", "training.optimizer.type",
-          "training.optimizer.weight_decay", "training.seed", "training.skip_nonfinite"));
+          "training.optimizer.weight_decay", "training.seed", "training.skip_nonfinite", "training.tf32"));
 }
 
 TEST(NumberSettingsTest, ValuesAreText) {

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <string>
+
 #include "core/config/settings/settings.hpp"
 
 namespace accel::launch {
@@ -51,6 +55,35 @@ TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
   EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "1");
   loaded.config.fsdp.offload_params = true;  // The optimizer works on the host.
   EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "4");
+}
+
+TEST(EnvironmentTest, ExpandableSegmentsJoinTheOptionsOfTheUser) {
+  using Set = std::map<std::string, std::string>;
+  config::LoadedConfig loaded = program("");
+  const auto of = [&](Set set) {
+    const Environment environment = [&](const std::string& name) {
+      const auto found = set.find(name);
+      return found == set.end() ? std::nullopt : std::optional(found->second);
+    };
+    Variables found;
+    for (const auto& [name, value] : machine_variables(loaded, 4, environment))
+      if (name.find("ALLOC_CONF") != std::string::npos) found[name] = value;
+    return found;
+  };
+  EXPECT_THAT(of({}), IsEmpty());
+  loaded.config.launch.expandable_segments = true;
+  constexpr const char* kCuda = "PYTORCH_CUDA_ALLOC_CONF";
+  constexpr const char* kAny = "PYTORCH_ALLOC_CONF";
+  EXPECT_EQ(of({}), (Variables{{kCuda, "expandable_segments:True"}}));
+  EXPECT_EQ(of({{kCuda, "max_split_size_mb:128"}}),
+            (Variables{{kCuda, "max_split_size_mb:128,expandable_segments:True"}}));
+  EXPECT_EQ(of({{kAny, "max_split_size_mb:128"}}),
+            (Variables{{kAny, "max_split_size_mb:128,expandable_segments:True"}}));
+  // torch reads only the first of the two.
+  EXPECT_EQ(of({{kAny, "a:1"}, {kCuda, "b:2"}}), (Variables{{kCuda, "b:2,expandable_segments:True"}}));
+  EXPECT_THAT(of({{kCuda, "expandable_segments:False"}}), IsEmpty());
+  loaded.config.launch.use_cpu = true;
+  EXPECT_THAT(of({}), IsEmpty());
 }
 
 TEST(EnvironmentTest, WhatTheUserHasSetStays) {
