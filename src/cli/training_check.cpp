@@ -37,10 +37,6 @@ std::optional<Newest> newest_of(const config::TrainingConfig& training) {
   return step ? std::optional(Newest{checkpoints.path_of(*step), *step}) : std::nullopt;
 }
 
-bool is_last(const Newest& checkpoint, const config::LoadedConfig& loaded) {
-  return checkpoint.step >= launch::last_step_from(loaded, checkpoint.path);
-}
-
 /// Throws unless a launch can write output_dir, or make it.
 void require_output(const config::LoadedConfig& loaded) {
   config::blamed_on("training.output_dir", loaded.settings, [&] {
@@ -65,7 +61,7 @@ std::optional<TrainingData> check_training(const config::LoadedConfig& loaded) {
   const config::TrainingConfig& training = *loaded.config.training;
   require_output(loaded);
   const auto newest = newest_of(training);
-  if (newest && is_last(*newest, loaded)) {
+  if (newest && launch::is_finished(loaded, newest->path, newest->step)) {
     if (training.checkpoint.resume == "auto") require_model_of(loaded, newest->path);
     return std::nullopt;
   }
@@ -86,7 +82,7 @@ std::string finished_run(const config::LoadedConfig& loaded) {
   if (!loaded.config.training) return {};
   const config::TrainingConfig& training = *loaded.config.training;
   const auto newest = newest_of(training);
-  if (!newest || !is_last(*newest, loaded)) return {};
+  if (!newest || !launch::is_finished(loaded, newest->path, newest->step)) return {};
   return fmt::format(
       "the run in '{}' is finished, at step {}: a launch has nothing to do, and neither its "
       "data nor its weights are checked",

@@ -306,6 +306,10 @@ std::int64_t last_step_from(const config::LoadedConfig& loaded, const fs::path& 
   return std::min(last, loaded.settings.get<std::int64_t>("training.max_steps").value_or(last));
 }
 
+bool is_finished(const config::LoadedConfig& loaded, const fs::path& checkpoint, std::int64_t step) {
+  return step >= last_step_from(loaded, checkpoint) || has_stopped_early(checkpoint, *loaded.config.training);
+}
+
 Damage set_damaged_aside(const config::TrainingConfig& training,
                          const std::function<void(const std::string& text)>& tell) {
   const fs::path& path = training.checkpoint.resume_from;

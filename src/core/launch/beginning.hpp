@@ -48,6 +48,11 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
 [[nodiscard]] std::int64_t last_step_from(const config::LoadedConfig& loaded,
                                           const std::filesystem::path& checkpoint);
 
+/// Whether a training that goes on from a checkpoint of that step has nothing to do: it is the last one, or
+/// the training has stopped early there. Throws Error as read_run_state() does.
+[[nodiscard]] bool is_finished(const config::LoadedConfig& loaded, const std::filesystem::path& checkpoint,
+                               std::int64_t step);
+
 /// What became of a damaged checkpoint.
 struct Damage {
   std::string text;         ///< What was found and done; empty if the checkpoint is as it was saved.
