@@ -40,9 +40,9 @@ def prepare(folder, steps, ranks, sizes=SIZES, batch=BATCH):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def launch(accel, *arguments):
+def launch(accel, *arguments, threads=1):
     """Runs `accel launch`; if it fails, exits with its stderr."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     result = subprocess.run([accel, "launch", *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, errors="replace")
     if result.returncode != 0:

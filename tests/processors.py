@@ -86,6 +86,8 @@ tests/interop/test_comm_hook.py
 tests/interop/test_ddp_buffers.py::test_running_statistics_are_those_of_rank_0[2 ranks]
 tests/interop/test_missing_gradients.py::test_parameters_without_a_gradient_stay_as_they_are[2 ranks]
 tests/interop/test_missing_gradients.py::test_parameters_without_a_gradient_stay_as_they_are[DDP]
+tests/interop/test_fused_head.py::test_steps_are_those_of_torch
+tests/interop/test_fused_head.py::test_bfloat16
 tests/interop/test_exported_training.py
 tests/e2e/test_determinism.py
 tests/e2e/test_uint8_pictures.py

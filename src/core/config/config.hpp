@@ -82,6 +82,9 @@ struct ModelConfig {
   double label_smoothing = 0;           ///< That of torch.nn.CrossEntropyLoss.
   std::vector<double> class_weights;    ///< The weight of each class; empty if all are equal.
   double z_loss = 0;                    ///< The factor of the mean square of the logits' logsumexp.
+  /// Whether cross_entropy takes the model's last linear along and goes through both some tokens at a time:
+  /// "auto" (where the logits would be large), "always" or "never".
+  std::string fused_head = "auto";
   std::optional<double> uint8_divisor;  ///< forward gets fields of uint8 as float32 divided by this.
   /// Whether the loss compares the output with numbers of classes.
   [[nodiscard]] bool has_classes() const { return loss == "cross_entropy" || loss == "nll"; }

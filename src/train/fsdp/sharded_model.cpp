@@ -137,6 +137,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
+  if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
   structure_ =
       with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
@@ -205,12 +206,18 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
     }
     const torch::jit::Module& module = modules.at(plan.module);
     rewrite_methods(module);
+    const bool has_head = head_.is_found() && is_at_or_inside(head_.module, plan.module);
+    const bool recomputes_head =
+        has_head && !plan.is_root() && plan.checkpoints && options.fsdp.activation_checkpointing;
+    if (recomputes_head)
+      head_.missing = fmt::format("'{}' is recomputed in backward", text_of_module(plan.module));
     const Unit::Options unit{
         .reshard_after_forward = options.fsdp.reshard_after_forward,
         .forward_prefetch = options.fsdp.forward_prefetch,
         .backward_prefetch = options.fsdp.backward_prefetch,
         .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
         .result_dtype = io_dtype,
+        .returns_loss = plan.is_root() || has_head,
         .recompute = options.fsdp.activation_checkpointing,
         .activation_storage = activation_storage->is_offloaded() ? activation_storage : nullptr,
         // Recomputed units may read the root's parameters, each in a backward of its own.
@@ -321,11 +328,14 @@ void ShardedModel::load_buffers(WeightSource& weights) const {
   }
 }
 
-c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
+c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs, const HeadFunction& head) {
+  const bool is_fused = head && head_.is_found();
+  const HeadScope scope(head);
+  torch::jit::Method forward = module_.get_method(is_fused ? kFusedForward : "forward");
   try {
-    if (!autocast_) return module_.forward(std::move(inputs));
+    if (!autocast_) return forward(std::move(inputs));
     const AutocastScope autocast(*autocast_);
-    return with_float32(module_.forward(std::move(inputs)));
+    return with_float32(forward(std::move(inputs)));
   } catch (const std::exception&) {
     // The interpreter's exception has neither the kind nor the hint of our Error.
     if (step_.failure) rethrow_failure();
@@ -343,10 +353,10 @@ void ShardedModel::rethrow_failure() {
   }
 }
 
-c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
+c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs, const HeadFunction& head) {
   step_.expects_backward = at::GradMode::is_enabled();
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
-  c10::IValue result = run(std::move(inputs));
+  c10::IValue result = run(std::move(inputs), head);
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
   step_.prefetch.finish_recording();
   // No backward frees what was gathered ahead and did not run.

@@ -20,7 +20,9 @@
 #include "train/fsdp/cast_buffers.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
+#include "train/graph/passes/fuse_head.hpp"
 #include "train/graph/run/autocast.hpp"
+#include "train/graph/run/fused_head.hpp"
 #include "train/model/model_file.hpp"
 #include "train/model/open_weights.hpp"
 
@@ -39,6 +41,9 @@ struct ShardingOptions {
   bool poison = false;             ///< The option of BufferPool, for tests.
   bool broadcast_buffers = false;  ///< Broadcast rank 0's buffers, as DistributedDataParallel does.
   config::DdpConfig ddp;           ///< Its communication hooks apply if there is one shard.
+  /// The output of forward (ModelConfig::output) for whose last linear forward() may take a HeadFunction;
+  /// unset for none.
+  std::optional<std::string> head_output;
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -60,7 +65,9 @@ class ShardedModel {
 
   /// Runs the model's forward, under autocast if the options say so. Under at::GradMode a backward may
   /// follow, and finish_backward() must.
-  c10::IValue forward(std::vector<c10::IValue> inputs);
+  c10::IValue forward(std::vector<c10::IValue> inputs) { return forward(std::move(inputs), {}); }
+  /// The same with `head` in place of the last linear, if head() is found and `head` is not empty.
+  c10::IValue forward(std::vector<c10::IValue> inputs, const HeadFunction& head);
   /// Must be called before each forward that a backward follows. With `reduce` false the gradients stay
   /// unsharded and are accumulated.
   void begin_micro_batch(bool reduce);
@@ -74,6 +81,8 @@ class ShardedModel {
   [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }
   [[nodiscard]] int most_unsharded() const { return step_.prefetch.most_unsharded(); }
 
+  /// The linear that a HeadFunction can replace, or why there is none.
+  [[nodiscard]] const FoundHead& head() const { return head_; }
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
   /// The optimizers for which the buffers are laid out.
@@ -116,7 +125,7 @@ class ShardedModel {
                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
   void load_buffers(WeightSource& weights) const;
-  c10::IValue run(std::vector<c10::IValue> inputs);
+  c10::IValue run(std::vector<c10::IValue> inputs, const HeadFunction& head);
   /// Rethrows the Error of a call that the interpreter has replaced.
   [[noreturn]] void rethrow_failure();
 
@@ -126,6 +135,7 @@ class ShardedModel {
   std::vector<std::string> non_persistent_;
   std::string weight_conversions_;
   std::string adapter_config_;
+  FoundHead head_{"", "it was not looked for"};
   std::string dtype_hint_;  ///< Hint for an operator's error about inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;

@@ -96,13 +96,19 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
 
 }  // namespace
 
-void require_classes(const at::Tensor& targets, std::int64_t classes) {
-  if (!targets.device().is_cpu() || targets.numel() == 0) return;
+std::optional<std::int64_t> wrong_class(const at::Tensor& targets, std::int64_t classes) {
+  if (!targets.device().is_cpu() || targets.numel() == 0) return std::nullopt;
   const at::Tensor wrong =
       targets.ne(kIgnoredTarget).logical_and_(targets.lt(0).logical_or_(targets.ge(classes)));
-  if (!wrong.any().item<bool>()) return;
-  throw Error(ErrorKind::kUsage, fmt::format("the target {} is not a class, of which the model has {}",
-                                             targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
+  if (!wrong.any().item<bool>()) return std::nullopt;
+  return targets.masked_select(wrong)[0].item<std::int64_t>();
+}
+
+void require_classes(const at::Tensor& targets, std::int64_t classes) {
+  const auto wrong = wrong_class(targets, classes);
+  if (!wrong) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("the target {} is not a class, of which the model has {}", *wrong, classes))
       .hint(
           "were the tokens made with another vocabulary than the model's? -100 is a target that does not "
           "count");

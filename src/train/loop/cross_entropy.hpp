@@ -2,13 +2,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <optional>
+
 namespace accel::train {
 
 /// A target that does not count, torch's default. Samples::to_device() gives it to others.
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
-/// Throws Error (kUsage) for a target on the CPU that is not a class and not kIgnoredTarget. On CUDA the
-/// kernels find it, as in torch.
+/// Returns the first target on the CPU that is not a class and not kIgnoredTarget. On CUDA the kernels find
+/// it, as in torch.
+std::optional<std::int64_t> wrong_class(const at::Tensor& targets, std::int64_t classes);
+
+/// Throws Error (kUsage) if there is a wrong_class().
 void require_classes(const at::Tensor& targets, std::int64_t classes);
 
 /// Returns which targets count, as booleans of the same shape: those that are not -100. Integers are compared

@@ -13,6 +13,7 @@
 #include "train/device/read_numbers.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/loss.hpp"
+#include "train/loop/model_loss.hpp"
 
 namespace accel::train {
 
@@ -57,11 +58,11 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
     const Batch inputs = data.batch(samples, labels, device);
-    const c10::IValue result = model.forward(inputs_of(config.model, inputs));
+    const ModelLoss forward = forward_loss(model, config.model, inputs);
     // A loss without classes, such as a model's own, weighs samples alike.
     const auto weight = static_cast<double>(has_classes ? *inputs.counted : count);
     if (count == 0 || weight == 0) continue;
-    at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble);
+    at::Tensor loss = forward.loss.to(at::kDouble);
     seen += weight;
     if (!has_classes) {
       loss_sum = sum_of(loss_sum, loss * weight);
@@ -71,8 +72,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     const at::Tensor labels_weight = weight_of_labels(config.model, inputs);
     loss_sum = sum_of(loss_sum, (loss * labels_weight).masked_fill(labels_weight.eq(0), 0));
     weight_sum = sum_of(weight_sum, labels_weight);
-    const at::Tensor right = right_labels_of(config.model, result, inputs).to(at::kDouble);
-    right_sum = sum_of(right_sum, right);
+    right_sum = sum_of(right_sum, forward.right.to(at::kDouble));
   }
   model.set_training(true);
   const double order = model.take_collective_order();

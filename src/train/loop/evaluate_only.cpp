@@ -19,6 +19,7 @@
 #include "train/loop/agreement.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/evaluate.hpp"
+#include "train/loop/model_loss.hpp"
 #include "train/loop/model_options.hpp"
 #include "train/loop/open_model.hpp"
 
@@ -34,6 +35,7 @@ void evaluate_only(const config::Config& config, at::Device device, Group& group
   if (training.data.check_labels) data.require_meaning_of_labels(labels);
   ckpt::ReadSums sums;
   ShardedModel model(std::move(opened.file), sharding_options(config, opened.weights, &sums), device, groups);
+  require_head(training.model, model.head());
   const std::filesystem::path& checkpoint = training.checkpoint.resume_from;
   if (checkpoint.empty()) {
     check_sums_of_weights(training, opened.weights, sums, group);

@@ -44,6 +44,8 @@ Outputs outputs_of(const c10::IValue& result) {
   return outputs;
 }
 
+}  // namespace
+
 at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
   if (result.isTensor() && config.output == "0") return result.toTensor();
   const Outputs outputs = outputs_of(result);
@@ -61,6 +63,8 @@ at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& resul
               fmt::format("training.model.output is {}, but forward returns {}{}", config.output, what,
                           index < outputs.values.size() ? ", and that element is not a tensor" : ""));
 }
+
+namespace {
 
 /// Whether logits without their classes are at the places of the targets. A model may flatten all of them.
 bool are_of(at::IntArrayRef logits, const at::Tensor& targets) {

@@ -10,6 +10,10 @@ namespace accel::train {
 /// Returns the model's inputs from a batch, in the configured order.
 std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch);
 
+/// Returns the output that ModelConfig::output names. An Error of kind kUsage says what forward returns if
+/// there is none.
+at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result);
+
 /// Returns the scalar loss of a forward's result, in float32. With classes (ModelConfig::has_classes()) it is
 /// between logits, or logarithms of probabilities, [..., classes] and int64 targets [...], the mean over all
 /// targets that are not kIgnoredTarget. The other losses are torch's, between an output and targets of the

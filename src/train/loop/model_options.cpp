@@ -63,6 +63,8 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   options.broadcast_buffers = config.distributed_type == config::DistributedType::kMultiCpu ||
                               config.distributed_type == config::DistributedType::kMultiGpu;
   options.ddp = training.ddp;
+  const config::ModelConfig& model = training.model;
+  if (model.loss == "cross_entropy" && model.fused_head != "never") options.head_output = model.output;
   return options;
 }
 

@@ -18,7 +18,7 @@
 #include "plan/schedule/learning_rate.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/device/read_numbers.hpp"
-#include "train/loop/loss.hpp"
+#include "train/loop/model_loss.hpp"
 #include "train/optim/clip.hpp"
 
 namespace accel::train {
@@ -78,8 +78,7 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     laps.add_to(result.times.data_s);
     reduce = ++done.count == most || batches_.last_of_epoch();
     model_.begin_micro_batch(reduce);
-    const at::Tensor loss = contribution_of(
-        loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch), batch, done);
+    const at::Tensor loss = contribution_of(forward_loss(model_, config_.model, batch).loss, batch, done);
     laps.add_to(result.times.forward_s);
     // Where no label counts, cross_entropy is NaN and its gradient is 0, as in torch.
     backward(most == 1 ? loss : loss / static_cast<double>(most));

@@ -40,6 +40,7 @@
 #include "train/loop/batches.hpp"
 #include "train/loop/evaluate.hpp"
 #include "train/loop/evaluate_only.hpp"
+#include "train/loop/model_loss.hpp"
 #include "train/loop/model_options.hpp"
 #include "train/loop/open_model.hpp"
 #include "train/loop/profile.hpp"
@@ -101,6 +102,7 @@ class Trainer {
         schedule_(config_.checkpoint),
         report_(config, group.rank(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
+    require_head(config_.model, model_.head());
     reset_peak_of_large_tensors();  // The model is sharded.
     if (config_.checkpoint.resume_from.empty() && read_sums() != nullptr)
       check_sums_of_weights(config_, opened_.weights, read_sums_, group_);

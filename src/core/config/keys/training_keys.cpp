@@ -155,6 +155,12 @@ constexpr auto kModelKeys = std::to_array<Key>({
      .member = model<&ModelConfig::z_loss>,
      .min = 0,
      .idle = kNoCrossEntropy},
+    {.path = "training.model.fused_head",
+     .help =
+         "Computes logits and cross_entropy some tokens at a time; auto does so where the logits are large",
+     .member = model<&ModelConfig::fused_head>,
+     .choices = "auto|always|never",
+     .idle = kNoCrossEntropy},
     {.path = "training.model.output",
      .help = "Which output is meant if forward returns several: its number, or its name in a dict",
      .member = model<&ModelConfig::output>},

@@ -179,6 +179,11 @@ void check_evaluation(const TrainingConfig& training, const Settings& settings) 
 }
 
 void check_loss(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kHead = "training.model.fused_head";
+  if (training.model.fused_head == "always" && training.model.loss != "cross_entropy") {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: always' needs the loss cross_entropy, not '{}'",
+                                               settings.where(kHead), kHead, training.model.loss));
+  }
   static constexpr std::string_view kMean = "training.loss_mean";
   static constexpr std::string_view kWeights = "training.model.class_weights";
   if (training.loss_mean == "batches" || !training.model.has_classes()) return;

@@ -47,15 +47,16 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "training.lr_scheduler.timescale", "training.lr_scheduler.type",
           "training.lr_scheduler.warmup_lr_ratio", "training.lr_scheduler.warmup_steps",
           "training.lr_scheduler.warmup_type", "training.max_grad_norm", "training.model.class_weights",
-          "training.model.ignore_index", "training.model.inputs", "training.model.label_smoothing",
-          "training.model.loss", "training.model.output", "training.model.targets",
-          "training.model.uint8_divisor", "training.model.z_loss", "training.optimizer.adjust_lr_fn",
-          "training.optimizer.alpha", "training.optimizer.amsgrad", "training.optimizer.betas",
-          "training.optimizer.centered", "training.optimizer.dampening", "training.optimizer.eps",
-          "training.optimizer.groups", "training.optimizer.initial_accumulator_value",
-          "training.optimizer.lr", "training.optimizer.lr_decay", "training.optimizer.momentum",
-          "training.optimizer.nesterov", "training.optimizer.no_decay", "training.optimizer.type",
-          "training.optimizer.weight_decay", "training.seed", "training.skip_nonfinite", "training.tf32"));
+          "training.model.fused_head", "training.model.ignore_index", "training.model.inputs",
+          "training.model.label_smoothing", "training.model.loss", "training.model.output",
+          "training.model.targets", "training.model.uint8_divisor", "training.model.z_loss",
+          "training.optimizer.adjust_lr_fn", "training.optimizer.alpha", "training.optimizer.amsgrad",
+          "training.optimizer.betas", "training.optimizer.centered", "training.optimizer.dampening",
+          "training.optimizer.eps", "training.optimizer.groups",
+          "training.optimizer.initial_accumulator_value", "training.optimizer.lr",
+          "training.optimizer.lr_decay", "training.optimizer.momentum", "training.optimizer.nesterov",
+          "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
+          "training.seed", "training.skip_nonfinite", "training.tf32"));
 }
 
 TEST(NumberSettingsTest, ValuesAreText) {

@@ -1,0 +1,214 @@
+#include "train/loop/linear_cross_entropy.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "train/loop/cross_entropy.hpp"
+
+namespace accel::train {
+namespace {
+
+/// As autocast casts the inputs of aten::linear.
+at::Tensor with_autocast(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble) return tensor;
+  const at::DeviceType device = tensor.device().type();
+  return at::autocast::is_autocast_enabled(device) ? tensor.to(at::autocast::get_autocast_dtype(device))
+                                                   : tensor;
+}
+
+void add_to(at::Tensor& sum, const at::Tensor& summand) {
+  if (sum.defined()) {
+    sum.add_(summand);
+  } else {
+    sum = summand;
+  }
+}
+
+/// Goes through the rows whose targets count, some at a time, and adds up the loss and the gradients. All
+/// sums are those of the rows, which are divided by divisor().
+class HeadPass {
+ public:
+  HeadPass(const LinearHead& head, const HeadTargets& targets, bool has_grad)
+      : head_{with_autocast(head.hidden), with_autocast(head.weight), with_autocast(head.bias)},
+        targets_(targets),
+        dtype_(head_.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
+        wants_hidden_(has_grad && head.hidden.requires_grad()),
+        wants_weight_(has_grad && head.weight.requires_grad()),
+        wants_bias_(has_grad && head.bias.defined() && head.bias.requires_grad()),
+        counts_right_(!has_grad) {}
+
+  void run(std::int64_t chunk_bytes) {
+    const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+    const std::int64_t all = targets_.classes.size(0);
+    if (targets_.counted < all) {
+      rows_ = at::nonzero_static(counted_targets(targets_.classes), targets_.counted).squeeze(1);
+    }
+    const at::TensorOptions numbers = head_.hidden.options().dtype(at::kDouble);
+    loss_ = at::zeros({}, numbers);
+    right_ = at::zeros({}, numbers.dtype(at::kLong));
+    divisor_ = targets_.class_weights.defined()
+                   ? targets_.class_weights.index_select(0, of_rows(targets_.classes, 0, targets_.counted))
+                         .sum()
+                         .to(at::kDouble)
+                   : at::full({}, targets_.counted, numbers);
+    z_factor_ = (divisor_ * (targets_.z_loss / static_cast<double>(targets_.counted))).to(dtype_);
+    // Where no target counts all gradients are 0.
+    if (wants_weight_ && targets_.counted == 0) weight_gradient_ = at::zeros_like(head_.weight);
+    if (wants_bias_ && targets_.counted == 0) bias_gradient_ = at::zeros_like(head_.bias);
+    if (wants_hidden_) {
+      hidden_gradient_ = rows_.defined() ? at::zeros_like(head_.hidden) : at::empty_like(head_.hidden);
+    }
+    const std::int64_t rows = std::max<std::int64_t>(chunk_bytes / (head_.weight.size(0) * 4), 1);
+    for (std::int64_t first = 0; first < targets_.counted; first += rows)
+      add_rows(first, std::min(rows, targets_.counted - first));
+  }
+
+  [[nodiscard]] at::Tensor loss() const { return (loss_ / divisor_).to(dtype_); }
+  [[nodiscard]] const at::Tensor& right() const { return right_; }
+  /// A scalar of float64: the number of targets that count, or the sum of their weights.
+  [[nodiscard]] const at::Tensor& divisor() const { return divisor_; }
+  /// The gradients of the sums; undefined where none is wanted.
+  [[nodiscard]] const at::Tensor& hidden_gradient() const { return hidden_gradient_; }
+  [[nodiscard]] const at::Tensor& weight_gradient() const { return weight_gradient_; }
+  [[nodiscard]] const at::Tensor& bias_gradient() const { return bias_gradient_; }
+
+ private:
+  /// Those of the rows whose targets count, from number `first` among them.
+  [[nodiscard]] at::Tensor of_rows(const at::Tensor& tensor, std::int64_t first, std::int64_t rows) const {
+    return rows_.defined() ? tensor.index_select(0, rows_.narrow(0, first, rows))
+                           : tensor.narrow(0, first, rows);
+  }
+
+  void add_rows(std::int64_t first, std::int64_t rows) {
+    const at::Tensor hidden = of_rows(head_.hidden, first, rows);
+    const at::Tensor columns = of_rows(targets_.classes, first, rows).unsqueeze(1);
+    const at::Tensor logits = at::linear(hidden, head_.weight, head_.bias);
+    at::Tensor logarithms;  // The logarithms of the probabilities.
+    at::Tensor logsumexp;   // [rows, 1], for z_loss.
+    {
+      const at::Tensor values = logits.to(dtype_);
+      if (counts_right_) right_.add_(values.argmax(1, /*keepdim=*/true).eq(columns).sum());
+      logarithms = at::log_softmax(values, 1);
+      if (targets_.z_loss != 0) logsumexp = values.gather(1, columns) - logarithms.gather(1, columns);
+    }
+    // The rows' weights of their targets, [rows, 1], and the weights of all classes in label smoothing.
+    const double classes = static_cast<double>(logits.size(1));
+    const double smoothing = targets_.label_smoothing;
+    const at::Tensor& weights = targets_.class_weights;
+    const at::Tensor of_target = (weights.defined() ? weights.index_select(0, columns.squeeze(1)).unsqueeze(1)
+                                                    : at::ones({rows, 1}, logarithms.options())) *
+                                 (1 - smoothing);
+    at::Tensor losses = -of_target * logarithms.gather(1, columns);
+    if (smoothing != 0) {
+      const at::Tensor sums = weights.defined() ? logarithms.mv(weights) : logarithms.sum(1);
+      losses -= sums.unsqueeze(1) * (smoothing / classes);
+    }
+    if (logsumexp.defined()) losses += logsumexp.square() * z_factor_;
+    loss_.add_(losses.sum(at::kDouble));
+    if (!wants_hidden_ && !wants_weight_ && !wants_bias_) return;
+
+    // The softmax has a factor for each row, in the place of its logarithms.
+    at::Tensor factor = of_target;
+    if (smoothing != 0)
+      factor = factor +
+               (weights.defined() ? weights.sum() / classes : at::ones({}, of_target.options())) * smoothing;
+    if (logsumexp.defined()) factor = factor + logsumexp * (z_factor_ * 2);
+    at::Tensor gradient = logarithms.exp_().mul_(factor);
+    gradient.scatter_add_(1, columns, -of_target);
+    if (smoothing != 0 && weights.defined()) gradient.sub_(weights * (smoothing / classes));
+    if (smoothing != 0 && !weights.defined()) gradient.sub_(smoothing / classes);
+    add_gradients(first, rows, hidden, gradient);
+  }
+
+  /// `gradient` is that of the rows' logits.
+  void add_gradients(std::int64_t first, std::int64_t rows, const at::Tensor& hidden,
+                     const at::Tensor& gradient) {
+    if (wants_bias_) add_to(bias_gradient_, gradient.sum(0));
+    const at::Tensor rounded = gradient.to(head_.hidden.scalar_type());
+    if (wants_hidden_) {
+      const at::Tensor product = rounded.mm(head_.weight);
+      rows_.defined() ? hidden_gradient_.index_copy_(0, rows_.narrow(0, first, rows), product)
+                      : hidden_gradient_.narrow(0, first, rows).copy_(product);
+    }
+    if (!wants_weight_) return;
+    // float16 cannot hold the sums of many rows.
+    const bool is_float16 = rounded.scalar_type() == at::kHalf;
+    const at::Tensor left = (is_float16 ? gradient : rounded).t();
+    const at::Tensor right = is_float16 ? hidden.to(dtype_) : hidden;
+    if (weight_gradient_.defined() && left.scalar_type() == dtype_) {
+      weight_gradient_.addmm_(left, right);
+    } else {
+      add_to(weight_gradient_, left.mm(right).to(dtype_));
+    }
+  }
+
+  LinearHead head_;
+  const HeadTargets& targets_;
+  at::ScalarType dtype_;
+  bool wants_hidden_;
+  bool wants_weight_;
+  bool wants_bias_;
+  bool counts_right_;
+  at::Tensor rows_;  // The numbers of the rows whose targets count; undefined if all do.
+  at::Tensor loss_;
+  at::Tensor right_;
+  at::Tensor divisor_;
+  at::Tensor z_factor_;  // The mean of z_loss has the number of targets as its divisor.
+  at::Tensor hidden_gradient_;
+  at::Tensor weight_gradient_;
+  at::Tensor bias_gradient_;
+};
+
+class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                            const HeadTargets& targets, std::int64_t chunk_bytes) {
+    HeadPass pass({hidden, weight, bias.value_or(at::Tensor())}, targets, /*has_grad=*/true);
+    pass.run(chunk_bytes);
+    // Where no target counts the gradient is 0, as that of cross_entropy.
+    const at::Tensor inverse =
+        targets.counted == 0 ? at::zeros_like(pass.divisor()) : pass.divisor().reciprocal();
+    context->save_for_backward(
+        {pass.hidden_gradient(), pass.weight_gradient(), pass.bias_gradient(), inverse});
+    context->saved_data["dtypes"] = std::vector<std::int64_t>{
+        static_cast<std::int64_t>(hidden.scalar_type()), static_cast<std::int64_t>(weight.scalar_type()),
+        static_cast<std::int64_t>(bias ? bias->scalar_type() : weight.scalar_type())};
+    return pass.loss();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const std::vector<std::int64_t> dtypes = context->saved_data["dtypes"].toIntVector();
+    const at::Tensor factor = gradients[0] * saved[3];
+    torch::autograd::variable_list results(5);
+    for (std::size_t i = 0; i < dtypes.size(); ++i) {
+      // Nothing else uses the sums, and the graph goes through backward once.
+      if (saved[i].defined())
+        results[i] = at::Tensor(saved[i]).mul_(factor).to(static_cast<at::ScalarType>(dtypes[i]));
+    }
+    return results;
+  }
+};
+
+}  // namespace
+
+HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets, std::int64_t chunk_bytes) {
+  if (at::GradMode::is_enabled()) {
+    const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
+    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, chunk_bytes), {}};
+  }
+  HeadPass pass(head, targets, /*has_grad=*/false);
+  pass.run(chunk_bytes);
+  return {pass.loss(), pass.right()};
+}
+
+}  // namespace accel::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace accel::train {
+
+/// What linear_cross_entropy() works on: hidden states [n, width] and a linear with weight [classes, width]
+/// and bias [classes], or none. All three may require grad or not.
+struct LinearHead {
+  at::Tensor hidden;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+/// The targets [n] of int64, and what a cross entropy takes of them.
+struct HeadTargets {
+  at::Tensor classes;
+  std::int64_t counted = 0;  ///< How many of them are not kIgnoredTarget.
+  at::Tensor class_weights;  ///< [classes] of the loss's dtype; undefined if all weigh alike.
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+struct HeadLoss {
+  at::Tensor loss;   ///< A scalar of float32, or of float64 for a head of float64.
+  at::Tensor right;  ///< How many targets that count have the largest logit; undefined with grad.
+};
+
+/// The bytes of float32 logits that exist at a time. With fewer rows a GPU's kernels, and a CPU's reading of
+/// the weight, would take longer than the products.
+inline constexpr std::int64_t kHeadChunkBytes = std::int64_t{64} << 20;
+
+/// Returns cross_entropy, with torch.nn.CrossEntropyLoss's options and a z_loss, of the logits of a linear,
+/// but for rounding: the mean over the targets that count, and NaN if none does. Autocast is obeyed as by
+/// aten::linear.
+///
+/// The logits never exist as a whole. The rows whose targets count are processed some at a time, and with
+/// grad this makes all gradients as well, in one pass: backward multiplies them by the gradient of the loss.
+/// So the weight need not exist in backward. Its gradient is added up in float32. Source: Liger-Kernel's
+/// LigerFusedLinearCrossEntropyFunction.
+HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
+                              std::int64_t chunk_bytes = kHeadChunkBytes);
+
+}  // namespace accel::train

@@ -1,0 +1,78 @@
+#include "train/loop/model_loss.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+
+#include "base/error.hpp"
+#include "train/loop/cross_entropy.hpp"
+#include "train/loop/linear_cross_entropy.hpp"
+#include "train/loop/loss.hpp"
+
+namespace accel::train {
+namespace {
+
+/// The targets of a batch for a head. Nothing if they do not fit it: loss_of() says why.
+std::optional<HeadTargets> targets_for(const LinearHead& head, const config::ModelConfig& config,
+                                       const Batch& batch) {
+  const at::Tensor& given = batch.field(config.targets);
+  const at::IntArrayRef shape = head.hidden.sizes();
+  const bool is_flat = shape.size() == 2 && shape[0] == given.numel();
+  if (head.hidden.dim() == 0 || (!is_flat && shape.slice(0, shape.size() - 1) != given.sizes())) return {};
+  if (!at::isIntegralType(given.scalar_type(), /*includeBool=*/false)) return {};
+  const std::int64_t classes = head.weight.size(0);
+  const std::size_t weights = config.class_weights.size();
+  HeadTargets targets;
+  targets.classes = given.to(at::kLong).reshape({-1});
+  if (classes == 0 || (weights != 0 && weights != static_cast<std::size_t>(classes))) return {};
+  if (wrong_class(targets.classes, classes)) return {};
+  targets.counted =
+      batch.counted ? *batch.counted : counted_targets(targets.classes).sum().item<std::int64_t>();
+  const at::ScalarType dtype = head.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  if (weights != 0)
+    targets.class_weights = at::tensor(config.class_weights, head.hidden.options().dtype(dtype));
+  targets.label_smoothing = config.label_smoothing;
+  targets.z_loss = config.z_loss;
+  return targets;
+}
+
+bool is_worthwhile(const config::ModelConfig& config, const LinearHead& head) {
+  if (config.fused_head == "always") return true;
+  const std::int64_t rows = head.hidden.numel() / std::max<std::int64_t>(head.hidden.size(-1), 1);
+  return rows * head.weight.size(0) * 4 > kHeadChunkBytes;
+}
+
+}  // namespace
+
+ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, const Batch& batch) {
+  std::optional<HeadLoss> fused;
+  HeadFunction head;
+  if (model.head().is_found()) {
+    head = [&](const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias) -> at::Tensor {
+      const LinearHead linear = {hidden, weight, bias};
+      const auto targets = is_worthwhile(config, linear) ? targets_for(linear, config, batch) : std::nullopt;
+      if (!targets) return {};
+      fused = linear_cross_entropy({hidden.reshape({-1, hidden.size(-1)}), weight, bias}, *targets);
+      return fused->loss;
+    };
+  }
+  const c10::IValue result = model.forward(inputs_of(config, batch), head);
+  if (fused) return {output_of(config, result), fused->right};
+  const bool counts_right = config.has_classes() && !at::GradMode::is_enabled();
+  return {loss_of(config, result, batch),
+          counts_right ? right_labels_of(config, result, batch) : at::Tensor()};
+}
+
+void require_head(const config::ModelConfig& config, const FoundHead& head) {
+  if (config.fused_head != "always" || head.is_found()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("training.model.fused_head is always, but output {} of the model is not that of a "
+                          "linear: {}",
+                          config.output, head.missing))
+      .hint("auto and never take the logits as the model computes them");
+}
+
+}  // namespace accel::train
