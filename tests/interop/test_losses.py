@@ -76,14 +76,14 @@ def launch(accel, tmp_path, processes, loss, settings, model, tensors, **trainin
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear", **training}))
 
 
-def peer(model, x, targets, processes, micro_batches, step_loss):
+def peer(model, x, targets, processes, micro_batches, step_loss, forward=None):
     """step_loss(OUTPUTS, TARGETS) is the loss of the micro-batches of all ranks in a step, in the order of the data."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     losses, norms, at = [], [], 0
     for _ in range(STEPS):
         parts = []
         for _ in range(processes * micro_batches):
-            parts.append((model(x[at : at + BATCH]), targets[at : at + BATCH]))
+            parts.append(((forward or model)(x[at : at + BATCH]), targets[at : at + BATCH]))
             at += BATCH
         optimizer.zero_grad()
         loss = step_loss([part[0] for part in parts], [part[1] for part in parts])
@@ -161,6 +161,63 @@ def test_the_held_out_loss_is_a_mean_by_class_weights(accel, tmp_path, processes
     with torch.no_grad():
         expected = F.cross_entropy(model(x[:11]).flatten(0, 1), targets[:11].flatten(), torch.tensor(WEIGHTS)).item()
     assert train_runs.metrics(tmp_path, "eval_loss") == pytest.approx([expected], abs=1e-6)
+
+
+class InTuple(Net):
+    def forward(self, x):
+        hidden = self.hidden(x)
+        return hidden.abs().mean(), self.head(torch.tanh(hidden)), hidden.max().unsqueeze(0)
+
+
+class InDict(Net):
+    def forward(self, x):
+        hidden = self.hidden(x)
+        return {"size": hidden.abs().mean(), "logits": self.head(torch.tanh(hidden)), "largest": hidden.max()}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kind, output, metrics, head", [
+    (InTuple, 1, {"size": 0, "most": 2}, "never"),
+    (InTuple, 1, {"size": 0, "most": 2}, "always"),
+    (InDict, "logits", {"size": "size", "most": "largest"}, "always"),
+])
+def test_scalars_that_forward_returns_are_recorded(accel, tmp_path, kind, output, metrics, head, processes):
+    """Each record has the means over ranks, micro-batches and the two steps that it is about."""
+    x, targets = data_of("classes")
+    torch.manual_seed(0)
+    model = kind(CLASSES)
+    launch(accel, tmp_path, processes, "cross_entropy", {"output": output, "metrics": metrics, "fused_head": head}, model,
+           {"x": x, "y": targets}, gradient_accumulation_steps=ACCUMULATE, log_every=2)
+    seen = []
+
+    def logits_of(x):
+        outputs = model(x)
+        size, logits, most = outputs.values() if isinstance(outputs, dict) else outputs
+        seen.append((size.item(), most.item()))
+        return logits
+
+    losses, _ = peer(model, x, targets, processes, ACCUMULATE, lambda outputs, parts: sum(
+        F.cross_entropy(output.flatten(0, 1), part.flatten()) for output, part in zip(outputs, parts)) / len(parts), logits_of)
+    by_record = torch.tensor(seen).double().view(STEPS // 2, -1, 2).mean(1)
+    assert train_runs.metrics(tmp_path) == pytest.approx(torch.tensor(losses).view(-1, 2).mean(1).tolist(), abs=2e-5)
+    assert train_runs.metrics(tmp_path, "model_size") == pytest.approx(by_record[:, 0].tolist(), abs=2e-5)
+    assert train_runs.metrics(tmp_path, "model_most") == pytest.approx(by_record[:, 1].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("metrics, code, said", [
+    ({"size": 1}, 6, "training.model.metrics.size is output 1, which has 140 elements, and is not a scalar"),
+    ({"size": 3}, 6, "training.model.metrics.size is 3, but forward returns a tuple of 3 elements"),
+    ({"a b": 0}, 2, "'training.model.metrics' has the name 'a b'; a name has letters, digits and underscores"),
+])
+def test_a_metric_that_is_no_scalar_is_refused(accel, tmp_path, metrics, code, said):
+    x, targets = data_of("classes")
+    torch.jit.script(InTuple(CLASSES)).save(str(tmp_path / "net.pt"))
+    save_file({"x": x, "y": targets}, tmp_path / "data.safetensors")
+    config = train_runs.config(tmp_path, 1, **{
+        "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", "output": 1, "metrics": metrics},
+        "data.train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "data.batch_size": BATCH,
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"})
+    assert said in accel("launch", config, code=code).stderr
 
 
 @pytest.mark.parametrize("settings, said", [

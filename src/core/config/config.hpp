@@ -66,6 +66,12 @@ struct Rename {
   std::string replacement;
 };
 
+/// A scalar that forward returns.
+struct NamedOutput {
+  std::string name;    ///< Its name in the records of the run, without the prefix "model_".
+  std::string output;  ///< The index or the name of the output.
+};
+
 struct ModelConfig {
   std::filesystem::path path;     ///< A TorchScript file.
   std::filesystem::path weights;  ///< Any checkpoint; empty for the file's own weights.
@@ -76,12 +82,13 @@ struct ModelConfig {
   std::vector<std::string> inputs = {"input_ids"};  ///< The batch fields passed to forward, in order.
   /// A name in the table of train/loop/loss.cpp, or "model": forward returns the loss.
   std::string loss = "cross_entropy";
-  std::string targets = "labels";       ///< The batch field that the loss compares the output with.
-  std::string output = "0";             ///< The index or the name of the output, if forward returns several.
-  std::int64_t ignore_index = -100;     ///< A target of this value does not count.
-  double label_smoothing = 0;           ///< That of torch.nn.CrossEntropyLoss.
-  std::vector<double> class_weights;    ///< The weight of each class; empty if all are equal.
-  double z_loss = 0;                    ///< The factor of the mean square of the logits' logsumexp.
+  std::string targets = "labels";     ///< The batch field that the loss compares the output with.
+  std::string output = "0";           ///< The index or the name of the output, if forward returns several.
+  std::vector<NamedOutput> metrics;   ///< Scalars that the run records.
+  std::int64_t ignore_index = -100;   ///< A target of this value does not count.
+  double label_smoothing = 0;         ///< That of torch.nn.CrossEntropyLoss.
+  std::vector<double> class_weights;  ///< The weight of each class; empty if all are equal.
+  double z_loss = 0;                  ///< The factor of the mean square of the logits' logsumexp.
   /// Whether cross_entropy takes the model's last linear along and goes through both some tokens at a time:
   /// "auto" (where the logits would be large), "always" or "never".
   std::string fused_head = "auto";

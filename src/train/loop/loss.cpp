@@ -44,14 +44,13 @@ Outputs outputs_of(const c10::IValue& result) {
   return outputs;
 }
 
-}  // namespace
-
-at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
-  if (result.isTensor() && config.output == "0") return result.toTensor();
+/// The output `wanted`, an index or a name, which is the value of `setting`.
+at::Tensor output_named(const std::string& wanted, std::string_view setting, const c10::IValue& result) {
+  if (result.isTensor() && wanted == "0") return result.toTensor();
   const Outputs outputs = outputs_of(result);
-  const auto named = std::find(outputs.names.begin(), outputs.names.end(), config.output);
+  const auto named = std::find(outputs.names.begin(), outputs.names.end(), wanted);
   std::size_t index = 0;
-  while (index < outputs.values.size() && std::to_string(index) != config.output) ++index;
+  while (index < outputs.values.size() && std::to_string(index) != wanted) ++index;
   if (named != outputs.names.end()) index = static_cast<std::size_t>(named - outputs.names.begin());
   if (index < outputs.values.size() && outputs.values[index].isTensor())
     return outputs.values[index].toTensor();
@@ -60,11 +59,9 @@ at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& resul
                                ? fmt::format("a tuple of {} elements", outputs.values.size())
                                : fmt::format("a dict of '{}'", fmt::join(outputs.names, "', '"));
   throw Error(ErrorKind::kUsage,
-              fmt::format("training.model.output is {}, but forward returns {}{}", config.output, what,
+              fmt::format("{} is {}, but forward returns {}{}", setting, wanted, what,
                           index < outputs.values.size() ? ", and that element is not a tensor" : ""));
 }
-
-namespace {
 
 /// Whether logits without their classes are at the places of the targets. A model may flatten all of them.
 bool are_of(at::IntArrayRef logits, const at::Tensor& targets) {
@@ -163,6 +160,25 @@ at::Tensor loss_of_values(const Loss& loss, const config::ModelConfig& config, c
 }
 
 }  // namespace
+
+at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
+  return output_named(config.output, "training.model.output", result);
+}
+
+at::Tensor metrics_of(const config::ModelConfig& config, const c10::IValue& result) {
+  std::vector<at::Tensor> scalars;
+  for (const auto& [name, output] : config.metrics) {
+    const std::string setting = "training.model.metrics." + name;
+    const at::Tensor value = output_named(output, setting, result);
+    if (value.numel() != 1) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{} is output {}, which has {} elements, and is not a scalar", setting, output,
+                              value.numel()));
+    }
+    scalars.push_back(value.detach().to(at::kDouble).reshape({}));
+  }
+  return scalars.empty() ? at::Tensor() : at::stack(scalars);
+}
 
 std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch) {
   std::vector<c10::IValue> inputs;

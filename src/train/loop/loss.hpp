@@ -14,6 +14,10 @@ std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batc
 /// there is none.
 at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result);
 
+/// Returns the scalars of ModelConfig::metrics without their graph, [n] of float64; undefined if there are
+/// none. An output that is not one element is an Error of kind kUsage.
+at::Tensor metrics_of(const config::ModelConfig& config, const c10::IValue& result);
+
 /// Returns the scalar loss of a forward's result, in float32. With classes (ModelConfig::has_classes()) it is
 /// between logits, or logarithms of probabilities, [..., classes] and int64 targets [...], the mean over all
 /// targets that are not kIgnoredTarget. The other losses are torch's, between an output and targets of the

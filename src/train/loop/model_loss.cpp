@@ -60,10 +60,11 @@ ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, c
     };
   }
   const c10::IValue result = model.forward(inputs_of(config, batch), head);
-  if (fused) return {output_of(config, result), fused->right};
+  const at::Tensor metrics = metrics_of(config, result);
+  if (fused) return {output_of(config, result), fused->right, metrics};
   const bool counts_right = config.has_classes() && !at::GradMode::is_enabled();
   return {loss_of(config, result, batch),
-          counts_right ? right_labels_of(config, result, batch) : at::Tensor()};
+          counts_right ? right_labels_of(config, result, batch) : at::Tensor(), metrics};
 }
 
 void require_head(const config::ModelConfig& config, const FoundHead& head) {

@@ -6,7 +6,9 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,7 +80,8 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     laps.add_to(result.times.data_s);
     reduce = ++done.count == most || batches_.last_of_epoch();
     model_.begin_micro_batch(reduce);
-    const at::Tensor loss = contribution_of(forward_loss(model_, config_.model, batch).loss, batch, done);
+    const ModelLoss forward = forward_loss(model_, config_.model, batch);
+    const at::Tensor loss = contribution_of(forward.loss, batch, done);
     laps.add_to(result.times.forward_s);
     // Where no label counts, cross_entropy is NaN and its gradient is 0, as in torch.
     backward(most == 1 ? loss : loss / static_cast<double>(most));
@@ -89,6 +92,8 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     at::Tensor value = loss.detach().to(at::kDouble);
     if (is_uncounted && compares_labels_) value = at::zeros_like(value);
     done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
+    if (forward.metrics.defined())
+      done.metric_sums = done.metric_sums.defined() ? done.metric_sums + forward.metrics : forward.metrics;
     done.tokens += batch.tokens;
     done.samples += batch.samples();
     laps.add_to(result.times.backward_s);
@@ -121,22 +126,28 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   Group& world = model_.groups().world();
   // The host waits for the device once, and the ranks all-reduce once, for the loss and the norm together.
   std::vector<at::Tensor> numbers = gradient_norms(buffers);
+  if (micro_batches.metric_sums.defined()) {
+    for (const at::Tensor& sum : micro_batches.metric_sums.unbind()) numbers.push_back(sum);
+  }
   numbers.push_back(micro_batches.loss_sum);
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 12> sums = {values.back() / static_cast<double>(micro_batches.count),
-                                 gradient_square_sum(buffers, mesh.shards(), values),
-                                 order,
-                                 order * order,
-                                 static_cast<double>(count_missing(presence)),
-                                 stop_requested() ? 1.0 : 0.0,
-                                 votes[0],
-                                 votes[1],
-                                 votes[2],
-                                 static_cast<double>(micro_batches.uncounted),
-                                 static_cast<double>(micro_batches.tokens),
-                                 micro_batches.labels};
+  std::vector<double> sums = {values.back() / static_cast<double>(micro_batches.count),
+                              gradient_square_sum(buffers, mesh.shards(), values),
+                              order,
+                              order * order,
+                              static_cast<double>(count_missing(presence)),
+                              stop_requested() ? 1.0 : 0.0,
+                              votes[0],
+                              votes[1],
+                              votes[2],
+                              static_cast<double>(micro_batches.uncounted),
+                              static_cast<double>(micro_batches.tokens),
+                              micro_batches.labels};
+  const std::size_t metrics = config_.model.metrics.size();
+  const auto own_metrics = std::span(values).last(metrics + 1).first(metrics);
+  sums.insert(sums.end(), own_metrics.begin(), own_metrics.end());
   world.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], world.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
@@ -149,6 +160,8 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   result.uncounted = static_cast<std::int64_t>(sums[9]) / copies;
   result.tokens = static_cast<std::int64_t>(sums[10]) / copies;
   result.samples = micro_batches.samples * mesh.data_size();
+  for (const double sum : std::span(sums).last(metrics))
+    result.metrics.push_back(sum / copies / static_cast<double>(result.micro_batches));
   const double mean = sums[0] / copies / mesh.data_size();
   double loss_weight = 1;
   if (by_tokens_ && !is_empty(result)) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "core/config/config.hpp"
@@ -43,6 +44,8 @@ struct StepResult {
   std::optional<Error> error;  ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
   std::int64_t tokens = 0;     ///< Tokens of the step on all data ranks, without padding.
   std::int64_t samples = 0;    ///< Samples of the step on all data ranks.
+  /// The scalars of ModelConfig::metrics, the means over the micro-batches of all data ranks.
+  std::vector<double> metrics;
   StepTimes times;
 };
 
@@ -81,7 +84,8 @@ class StepRunner {
  private:
   /// Losses and counts of this rank's micro-batches.
   struct MicroBatches {
-    at::Tensor loss_sum;  ///< The sum over those that count, a float64 scalar on the device of the loss.
+    at::Tensor loss_sum;     ///< The sum over those that count, a float64 scalar on the device of the loss.
+    at::Tensor metric_sums;  ///< The sums of the metrics, [n] of float64; undefined without metrics.
     std::int64_t count = 0;
     std::int64_t uncounted = 0;  ///< Those that have labels of which none counts.
     double labels = 0;           ///< The labels that count.

@@ -57,6 +57,8 @@ json written(const T& value, std::string_view choices) {
     return {{"pattern", value.pattern}, {"replacement", value.replacement}};
   } else if constexpr (std::is_same_v<T, MixturePart>) {
     return {{"path", value.path}, {"weight", value.weight}};
+  } else if constexpr (std::is_same_v<T, NamedOutput>) {
+    return {{"name", value.name}, {"output", value.output}};
   } else if constexpr (std::is_same_v<T, ParameterGroup>) {
     return json_of(value);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
@@ -138,6 +140,11 @@ void read(const json& document, const std::string& where, std::string_view choic
       fail_resolved(where, fmt::format("expected a path and a weight, found {}", document.dump()));
     read(document.at("path"), where + ".path", choices, value.path);
     read(document.at("weight"), where + ".weight", choices, value.weight);
+  } else if constexpr (std::is_same_v<T, NamedOutput>) {
+    if (!document.is_object() || !document.contains("name") || !document.contains("output"))
+      fail_resolved(where, fmt::format("expected a name and an output, found {}", document.dump()));
+    value = {read_text(document.at("name"), where + ".name"),
+             read_text(document.at("output"), where + ".output")};
   } else if constexpr (std::is_same_v<T, ParameterGroup>) {
     value = group_from_json(document, where);
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
@@ -188,9 +195,10 @@ void take(const Value& setting, std::string_view choices, T& value) {
     value = enum_named<T>(as<std::string>(setting)).value();
   } else if constexpr (is_text<T>) {
     value = as<std::string>(setting);
-  } else if constexpr (std::is_same_v<T, std::vector<Rename>>) {
+  } else if constexpr (std::is_same_v<T, std::vector<Rename>> ||
+                       std::is_same_v<T, std::vector<NamedOutput>>) {
     value.clear();
-    for (const auto& [pattern, replacement] : as<Texts>(setting)) value.push_back({pattern, replacement});
+    for (const auto& [left, right] : as<Texts>(setting)) value.push_back({left, right});
   } else if constexpr (std::is_same_v<T, std::vector<MixturePart>>) {
     value.clear();
     for (const auto& [path, weight] : as<Texts>(setting)) value.push_back({path, weight_of(path, weight)});
@@ -252,6 +260,7 @@ template const Codec& codec_of<std::vector<std::string>>();
 template const Codec& codec_of<std::vector<Rename>>();
 template const Codec& codec_of<std::vector<MixturePart>>();
 template const Codec& codec_of<std::map<std::string, std::string>>();
+template const Codec& codec_of<std::vector<NamedOutput>>();
 template const Codec& codec_of<std::vector<ParameterGroup>>();
 
 }  // namespace accel::config

@@ -52,7 +52,8 @@ constexpr Type type_for() {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return Type::kStrings;
   if constexpr (std::is_same_v<T, std::optional<std::array<double, 2>>>) return Type::kNumbers;
   if constexpr (std::is_same_v<T, std::vector<double>>) return Type::kNumbers;
-  if constexpr (std::is_same_v<T, std::vector<Rename>>) return Type::kTexts;
+  if constexpr (std::is_same_v<T, std::vector<Rename>> || std::is_same_v<T, std::vector<NamedOutput>>)
+    return Type::kTexts;
   if constexpr (std::is_same_v<T, std::vector<MixturePart>>) return Type::kTexts;
   if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) return Type::kTexts;
   if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return Type::kSections;

@@ -164,6 +164,10 @@ constexpr auto kModelKeys = std::to_array<Key>({
     {.path = "training.model.output",
      .help = "Which output is meant if forward returns several: its number, or its name in a dict",
      .member = model<&ModelConfig::output>},
+    {.path = "training.model.metrics",
+     .help = "Map from names to outputs of forward, scalars that metrics.jsonl has as model_NAME",
+     .member = model<&ModelConfig::metrics>,
+     .traits = kNoNumbers},
     {.path = "training.model.uint8_divisor",
      .help = "forward gets fields of uint8, such as pictures, as float32 divided by this, for example 255; "
              "targets stay as they are, and so does what a .pt2 program takes as integers",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -101,12 +102,10 @@ Value value_of(const json& field, Type type) {
       for (const auto& [name, text] : field.items()) texts.emplace_back(name, text.get<std::string>());
       return texts;
     }
-    for (const json& pair : field) {
-      if (pair.contains("pattern")) {
-        texts.emplace_back(pair.at("pattern"), pair.at("replacement"));
-      } else {
-        texts.emplace_back(pair.at("path"), pair.at("weight").dump());
-      }
+    // The names of the two fields of an entry are in the order of what they are: a key and its value.
+    for (const json& entry : field) {
+      const json& value = std::next(entry.begin()).value();
+      texts.emplace_back(entry.begin().value(), value.is_string() ? value.get<std::string>() : value.dump());
     }
     return texts;
   }

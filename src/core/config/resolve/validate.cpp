@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/name_pattern.hpp"
+#include "base/visible.hpp"
 #include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
@@ -193,6 +195,17 @@ void check_loss(const TrainingConfig& training, const Settings& settings) {
       .hint("keep one of the two");
 }
 
+void check_metrics(const ModelConfig& model, const Settings& settings) {
+  static constexpr std::string_view kMetrics = "training.model.metrics";
+  for (const NamedOutput& metric : model.metrics) {
+    const auto is_plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+    if (!metric.name.empty() && std::all_of(metric.name.begin(), metric.name.end(), is_plain)) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' has the name '{}'; a name has letters, digits and underscores",
+                            settings.where(kMetrics), kMetrics, visible(metric.name)));
+  }
+}
+
 /// The schedules with a least learning rate.
 constexpr std::array<std::string_view, 4> kWithFloor = {"cosine", "cosine_with_min_lr",
                                                         "cosine_warmup_with_min_lr", "warmup_stable_decay"};
@@ -264,6 +277,7 @@ void validate_training(const Config& config, const Settings& settings, const Con
   check_evaluation(training, settings);
   check_schedule(training, settings);
   check_loss(training, settings);
+  check_metrics(training.model, settings);
   require_file(training.model.path, settings, "training.model.path");
   check_weights(training.model, settings, request);
   check_dtype(training.data.train, settings, "training.data.train");

@@ -64,9 +64,9 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {
-      "gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", -1, 0.1,
-      {1, 2},   1e-4,      "always",           255};
+  training.model = {"gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model",
+                    "t",      "1",       {{"aux", "2"}},     -1,   0.1,  {1, 2},     1e-4,
+                    "always", 255};
   training.data = {{"text", "data/*.txt", 256, "uint16", "best_fit", 300, 40, {{"a.txt", 0.5}}, 8},
                    DataSource{"tokens", "eval.bin", 128, "uint32", "none", 301, 41, {}, 16},
                    {{"code", "code.bin"}, {"wiki", "wiki.bin"}},
