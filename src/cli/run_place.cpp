@@ -56,11 +56,14 @@ std::int64_t require_best(const ckpt::RunCheckpoints& checkpoints, const RunPlac
   if (const auto best = ckpt::best_step(whole, losses.compared, metric)) return *best;
   std::vector<std::int64_t> evaluated;
   for (const auto& [step, value] : losses.compared) evaluated.push_back(step);
-  throw Error(ErrorKind::kMissing,
-              fmt::format("no complete checkpoint of '{}' has an {}: it has complete checkpoints of "
-                          "{}, and '{}' has its values of {}",
-                          run.output.string(), metric.key(), text_of_steps(whole), run.metrics().string(),
-                          text_of_steps(evaluated)))
+  const bool is_loss = metric.key() == "eval_loss";
+  throw Error(
+      ErrorKind::kMissing,
+      fmt::format(
+          "no complete checkpoint of '{}' has {}: it has complete checkpoints of {}, and '{}' has {} of "
+          "{}",
+          run.output.string(), is_loss ? "a held-out loss" : metric.key(), text_of_steps(whole),
+          run.metrics().string(), is_loss ? "held-out losses" : metric.key(), text_of_steps(evaluated)))
       .hint("--step takes a checkpoint by its step; training.eval_every says when a run evaluates");
 }
 

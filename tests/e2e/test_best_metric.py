@@ -83,18 +83,21 @@ def test_a_run_stops_where_transformers_does(accel, tmp_path, full, metric, pati
 def test_a_run_that_was_killed_stops_at_the_same_step(accel, accel_path, tmp_path, full):
     patience = 3
     expected = stop_of(full["loss"], patience)
-    assert expected is not None and 4 < expected < STEPS
-    keys = {"early_stopping.patience": patience, "checkpoint": {"every": 2, "resume": "auto"}}
+    assert expected is not None and expected < STEPS
+    before = expected - 2  # The step from which the run goes on.
+    keys = {"early_stopping.patience": patience, "checkpoint": {"every": 1, "resume": "auto", "async": False}}
     log = tmp_path / "calls"
     worker = resume_cases.faulty_worker(tmp_path, accel_path, 1, f"ACCEL_FAULT_LOG={log}")
-    accel("launch", prepare(tmp_path, **keys, **{"launch.worker": worker, "max_steps": 2}))
+    accel("launch", prepare(tmp_path, **keys, **{"launch.worker": worker, "max_steps": before}))
     calls = len(log.read_text().splitlines())
     shutil.rmtree(tmp_path / "out")
-    # Rank 1 is killed while it saves the second checkpoint.
+    # Rank 1 is killed while it saves the checkpoint of the next step.
     worker = resume_cases.faulty_worker(tmp_path, accel_path, 1, f"ACCEL_FAULT=kill@{calls + 2}")
     killed = accel("launch", prepare(tmp_path, **keys, **{"launch.worker": worker}), code=6)
     assert signal.Signals.SIGKILL.name in killed.stderr
-    assert max(step for step in evaluations(tmp_path)) < expected
+    assert max(evaluations(tmp_path)) == before + 1
+    state = json.loads((tmp_path / f"out/checkpoints/checkpoint_{before}/trainer_state.json").read_text())
+    assert state["early_stopping"]["patience_counter"] > 0, "the case shows nothing"
     ended = accel("launch", prepare(tmp_path, **keys))
     assert "resuming from" in ended.stderr
     assert evaluations(tmp_path) == {step: full["loss"][step] for step in range(1, expected + 1)}
