@@ -189,7 +189,8 @@ class Planner {
                        *missing_.begin(),
                        missing_.size() > 1 ? fmt::format(", and {} others", missing_.size() - 1) : ""),
            "name the base that the adapter was trained on; if it ties the head to the embedding and the "
-           "adapter has a head of its own, save the base with an untied head first");
+           "adapter has a head of its own, save the base with an untied head first; if its files have other "
+           "names than its modules, merge in Python with merge_and_unload()");
   }
 
   /// Notes which tensors of the base are missing; check_all_placed() throws.
