@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "fake_checkpoint.hpp"
 #include "opened.hpp"
 
 namespace accel::ckpt {
@@ -53,6 +54,20 @@ TEST_F(JoinedCheckpointTest, RefusesANameThatBothHave) {
   const auto other = write("other", {a_});
   EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)join(*one, *other); }),
               HasSubstr("two entries that are called 'a'"));
+}
+
+TEST_F(JoinedCheckpointTest, AFileOutsideOfItsCheckpointIsStillRefused) {
+  const auto one = write("one", {a_});
+  testing::write_file(dir_ / "secret", b_.data);
+  for (const std::string& name : {std::string("../secret"), (dir_ / "secret").string()}) {
+    const std::vector<StoredTensor> stored{
+        {"b", b_.dtype, b_.shape, {{name, 0, Box::whole(b_.shape), row_major_strides(b_.shape)}}}};
+    testing::FakeCheckpoint other(dir_ / "other", {b_}, stored);
+    std::filesystem::create_directories(dir_ / "other");
+    const auto joined = join(*one, other);
+    EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read_tensor(*joined, "b"); }),
+                HasSubstr("which is not in it"));
+  }
 }
 
 }  // namespace
