@@ -92,7 +92,13 @@ RunState run_state_of(const json& document) {
     if (!plateau->at("best").is_null()) state.plateau->best = plateau->at("best").get<double>();
     state.plateau->num_bad_epochs = count_at(*plateau, "num_bad_epochs", 0, state.step);
     state.plateau->cooldown_counter = count_at(*plateau, "cooldown_counter", 0, kMost);
-    if (!(state.plateau->scale > 0 && state.plateau->scale <= 1))
+    if (plateau->contains("num_good_epochs")) {
+      state.plateau->greedy = {count_at(*plateau, "num_good_epochs", 0, state.step),
+                               count_at(*plateau, "warmup_counter", 0, kMost),
+                               count_at(*plateau, "reset_start", 0, kMost)};
+    }
+    const double most = state.plateau->greedy ? std::numeric_limits<double>::max() : 1;
+    if (!(state.plateau->scale > 0 && state.plateau->scale <= most))
       throw_corrupt(fmt::format("has the factor {} on the learning rate", state.plateau->scale));
   }
   if (const auto early = document.find("early_stopping"); early != document.end()) {
@@ -137,6 +143,11 @@ std::string encode_run_state(const RunState& state) {
                            {"best", state.plateau->best ? json(*state.plateau->best) : json(nullptr)},
                            {"num_bad_epochs", state.plateau->num_bad_epochs},
                            {"cooldown_counter", state.plateau->cooldown_counter}};
+    if (const auto& greedy = state.plateau->greedy) {
+      document["plateau"].update({{"num_good_epochs", greedy->num_good_epochs},
+                                  {"warmup_counter", greedy->warmup_counter},
+                                  {"reset_start", greedy->reset_start}});
+    }
   }
   if (const auto& early = state.early_stopping) {
     document["early_stopping"] = {{"metric", early->metric},

@@ -36,12 +36,20 @@ struct PowerSgdState {
   std::vector<std::int64_t> iterations;  ///< The iterations of each flat buffer.
 };
 
+/// What the schedule greedy counts beside PlateauState, with transformers' names.
+struct GreedyState {
+  std::int64_t num_good_epochs = 0;
+  std::int64_t warmup_counter = 0;
+  std::int64_t reset_start = 0;
+};
+
 /// The state of a learning rate that follows the held-out loss, with torch's names.
 struct PlateauState {
   double scale = 1;            ///< The factor on the learning rates.
   std::optional<double> best;  ///< Empty before the first finite loss.
   std::int64_t num_bad_epochs = 0;
   std::int64_t cooldown_counter = 0;
+  std::optional<GreedyState> greedy;  ///< Only the schedule greedy has one.
 };
 
 /// The state of early stopping.
@@ -76,8 +84,8 @@ struct RunState {
   std::map<std::string, std::string> settings;
   /// Set if the checkpoint has no frozen parameters (training.checkpoint.adapter_only): a hash of them.
   std::optional<std::string> frozen_hash;
-  std::optional<PowerSgdState> power_sgd;            ///< Only the hook power_sgd has one.
-  std::optional<PlateauState> plateau;               ///< Only the schedule reduce_lr_on_plateau has one.
+  std::optional<PowerSgdState> power_sgd;  ///< Only the hook power_sgd has one.
+  std::optional<PlateauState> plateau;     ///< Only a schedule that follows the held-out loss has one.
   std::optional<EarlyStoppingState> early_stopping;  ///< Empty before the first evaluation, too.
   /// The finite numbers of the evaluation of this step, such as "eval_loss". Empty if it had none.
   std::map<std::string, double> evaluation;

@@ -152,14 +152,18 @@ struct OptimizerConfig {
   std::vector<ParameterGroup> groups;  ///< The first whose pattern a name matches has the parameter.
 };
 
-/// The options and defaults of torch.optim.lr_scheduler.ReduceLROnPlateau.
+/// The options of torch.optim.lr_scheduler.ReduceLROnPlateau and of transformers' GreedyLR. Where their
+/// defaults differ, a value that is not set is that of the schedule (plan/schedule/plateau.cpp).
 struct PlateauConfig {
-  double factor = 0.1;
+  std::optional<double> factor;
   std::int64_t patience = 10;
-  double threshold = 1e-4;
-  std::string threshold_mode = "rel";
+  std::optional<double> threshold;
+  std::string threshold_mode;  ///< It is rel, abs, or empty for that of the schedule.
   std::int64_t cooldown = 0;
-  double min_lr = 0;
+  std::optional<double> min_lr;
+  double max_lr = 1;               ///< Only greedy has it, and the two below.
+  std::int64_t warmup = 0;         ///< Evaluations after a rise of the rate that do not count.
+  std::int64_t reset_start = 500;  ///< Falls at the least rate after which the schedule begins anew.
 };
 
 struct SchedulerConfig {
@@ -175,7 +179,12 @@ struct SchedulerConfig {
   std::int64_t decay_steps = 0;           ///< The last steps of warmup_stable_decay, in which it decays.
   std::string warmup_type = "linear";     ///< It is linear, cosine or 1-sqrt; for warmup_stable_decay.
   std::string decay_type = "cosine";      ///< It is linear, cosine or 1-sqrt; for warmup_stable_decay.
-  PlateauConfig plateau;                  ///< The options of reduce_lr_on_plateau.
+  PlateauConfig plateau;                  ///< The options of the schedules of follows_held_out_loss().
+
+  /// Whether the learning rate depends on evaluations, and not on the step.
+  [[nodiscard]] bool follows_held_out_loss() const {
+    return type == "reduce_lr_on_plateau" || type == "greedy";
+  }
 };
 
 /// The forms of a checkpoint, as Accelerate names them.

@@ -69,8 +69,8 @@ ckpt::RunCheckpoints::Writer writer_of(const config::TrainingConfig& config) {
 }
 
 std::optional<Plateau> plateau_of(const config::TrainingConfig& config) {
-  if (config.lr_scheduler.type != "reduce_lr_on_plateau") return std::nullopt;
-  return Plateau(config.lr_scheduler.plateau, config.optimizer.lr);
+  if (!config.lr_scheduler.follows_held_out_loss()) return std::nullopt;
+  return Plateau(config.lr_scheduler, config.optimizer.lr);
 }
 
 std::optional<EarlyStopping> early_stopping_of(const config::TrainingConfig& config) {
@@ -218,7 +218,8 @@ class Trainer {
     if (plateau_ && state.plateau) {
       plateau_->restore(*state.plateau);
     } else if (plateau_) {
-      loaded.differences.emplace_back("the checkpoint has no state of reduce_lr_on_plateau; it begins anew");
+      loaded.differences.push_back(
+          fmt::format("the checkpoint has no state of {}; it begins anew", config_.lr_scheduler.type));
     }
     if (early_stopping_ && state.early_stopping) {
       const std::string& key = early_stopping_->metric().key();
@@ -359,7 +360,7 @@ class Trainer {
   ShardedModel model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.
-  std::optional<Plateau> plateau_;    ///< Only the schedule reduce_lr_on_plateau has one.
+  std::optional<Plateau> plateau_;    ///< Only a schedule that follows the held-out loss has one.
   std::optional<EarlyStopping> early_stopping_;
   std::map<std::string, double> evaluation_;  ///< The numbers of the evaluation of this step, if it had one.
   StepRunner steps_;

@@ -23,10 +23,11 @@ inline constexpr char kInverseSqrt[] = "inverse_sqrt";
 inline constexpr char kCosineWarmup[] = "cosine_warmup_with_min_lr";
 inline constexpr char kStable[] = "warmup_stable_decay";
 inline constexpr char kOnPlateau[] = "reduce_lr_on_plateau";
+inline constexpr char kGreedy[] = "greedy";
 
 constexpr Idle kNoStep = {"the schedule does not follow the step", [](const Config& config) {
-                            const std::string& type = config.training->lr_scheduler.type;
-                            return type == "constant" || type == kOnPlateau;
+                            const SchedulerConfig& schedule = config.training->lr_scheduler;
+                            return schedule.type == "constant" || schedule.follows_held_out_loss();
                           }};
 
 constexpr Idle kNoEnd = {"the schedule has no end", [](const Config& config) {
@@ -44,6 +45,11 @@ constexpr Idle kNoCosine = {"the schedule has no cosine", [](const Config& confi
 template <const char* Schedule>
 constexpr Idle kOnly = {"the schedule has no such option",
                         [](const Config& config) { return config.training->lr_scheduler.type != Schedule; }};
+
+/// Why a key of the schedules that follow the held-out loss has no effect on the others.
+constexpr Idle kNoHeldOut = {"the schedule has no such option", [](const Config& config) {
+                               return !config.training->lr_scheduler.follows_held_out_loss();
+                             }};
 
 /// Why an option has no effect on an optimizer that does not have it.
 template <auto Option>
@@ -159,8 +165,9 @@ constexpr auto kOptimizerKeys = std::to_array<Key>({
     {.path = "training.lr_scheduler.type",
      .help = "How the learning rate follows the step, under the names of transformers",
      .member = schedule<&SchedulerConfig::type>,
-     .choices = "constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial|inverse_sqrt|"
-                "cosine_with_min_lr|cosine_warmup_with_min_lr|warmup_stable_decay|reduce_lr_on_plateau"},
+     .choices =
+         "constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial|inverse_sqrt|"
+         "cosine_with_min_lr|cosine_warmup_with_min_lr|warmup_stable_decay|reduce_lr_on_plateau|greedy"},
     {.path = "training.lr_scheduler.warmup_steps",
      .help = "Steps in which the learning rate rises to training.optimizer.lr",
      .member = schedule<&SchedulerConfig::warmup_steps>,
@@ -223,36 +230,57 @@ constexpr auto kOptimizerKeys = std::to_array<Key>({
      .choices = "linear|cosine|1-sqrt",
      .idle = kOnly<kStable>},
     {.path = "training.lr_scheduler.factor",
-     .help = "With reduce_lr_on_plateau: what the rate is multiplied by",
+     .help =
+         "With reduce_lr_on_plateau and greedy: what the rate is multiplied by, or with greedy divided by",
      .member = plateau<&PlateauConfig::factor>,
      .above = 0,
      .below = 1,
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut,
+     .standard = "0.1, and 0.95 with greedy"},
     {.path = "training.lr_scheduler.patience",
-     .help = "With reduce_lr_on_plateau: evaluations without a lower held-out loss that are waited for",
+     .help = "With reduce_lr_on_plateau and greedy: evaluations without a lower held-out loss that are "
+             "waited for; with greedy also those with one",
      .member = plateau<&PlateauConfig::patience>,
      .min = 0,
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut},
     {.path = "training.lr_scheduler.threshold",
-     .help = "With reduce_lr_on_plateau: how much lower a loss must be to count",
+     .help = "With reduce_lr_on_plateau and greedy: how much lower a loss must be to count",
      .member = plateau<&PlateauConfig::threshold>,
      .min = 0,
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut,
+     .standard = "1e-4, and 1e-6 with greedy"},
     {.path = "training.lr_scheduler.threshold_mode",
-     .help = "With reduce_lr_on_plateau: whether the threshold is a part of the loss",
+     .help = "With reduce_lr_on_plateau and greedy: whether the threshold is a part of the loss",
      .member = plateau<&PlateauConfig::threshold_mode>,
      .choices = "rel|abs",
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut,
+     .standard = "rel, and abs with greedy"},
     {.path = "training.lr_scheduler.cooldown",
-     .help = "With reduce_lr_on_plateau: evaluations after a fall of the rate that do not count",
+     .help = "With reduce_lr_on_plateau and greedy: evaluations after a fall of the rate that do not count",
      .member = plateau<&PlateauConfig::cooldown>,
      .min = 0,
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut},
     {.path = "training.lr_scheduler.min_lr",
-     .help = "With reduce_lr_on_plateau: the least learning rate",
+     .help = "With reduce_lr_on_plateau and greedy: the least learning rate",
      .member = plateau<&PlateauConfig::min_lr>,
      .min = 0,
-     .idle = kOnly<kOnPlateau>},
+     .idle = kNoHeldOut,
+     .standard = "0, and 1e-3 with greedy"},
+    {.path = "training.lr_scheduler.max_lr",
+     .help = "With greedy: the greatest learning rate",
+     .member = plateau<&PlateauConfig::max_lr>,
+     .min = 0,
+     .idle = kOnly<kGreedy>},
+    {.path = "training.lr_scheduler.warmup",
+     .help = "With greedy: evaluations after a rise of the rate that do not count",
+     .member = plateau<&PlateauConfig::warmup>,
+     .min = 0,
+     .idle = kOnly<kGreedy>},
+    {.path = "training.lr_scheduler.reset_start",
+     .help = "With greedy: falls at the least rate after which the schedule begins anew",
+     .member = plateau<&PlateauConfig::reset_start>,
+     .min = 1,
+     .idle = kOnly<kGreedy>},
 });
 
 }  // namespace accel::config

@@ -158,7 +158,7 @@ void warn_of_training(const TrainingConfig& training, const Settings& settings,
                       std::vector<std::string>& warnings) {
   static constexpr std::string_view kWarmup = "training.lr_scheduler.warmup_steps";
   const SchedulerConfig& schedule = training.lr_scheduler;
-  if (schedule.type == "constant" || schedule.type == "reduce_lr_on_plateau" ||
+  if (schedule.type == "constant" || schedule.follows_held_out_loss() ||
       schedule.warmup_steps < training.max_steps)
     return;
   warnings.push_back(fmt::format(

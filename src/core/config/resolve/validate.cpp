@@ -238,7 +238,7 @@ void check_schedule(const TrainingConfig& training, const Settings& settings) {
                     settings.where(kType), kType, training.optimizer.lr, schedule.lr_end, total,
                     schedule.warmup_steps));
   }
-  if (schedule.type == "reduce_lr_on_plateau" && (training.eval_every == 0 || !training.data.eval)) {
+  if (schedule.follows_held_out_loss() && (training.eval_every == 0 || !training.data.eval)) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{}'{}: {}' follows the held-out loss, and there is no evaluation",
                             settings.where(kType), kType, schedule.type))

@@ -32,7 +32,7 @@ RunState some_state() {
   state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
   state.power_sgd = PowerSgdState{9, {7, 7}};
   // A loss may be negative.
-  state.plateau = PlateauState{0.25, -1.5, 3, 2};
+  state.plateau = PlateauState{0.25, -1.5, 3, 2, std::nullopt};
   state.early_stopping = EarlyStoppingState{"eval_wiki_loss", -1.0 / 3, 2};
   state.evaluation = {{"eval_loss", 1.0 / 7}, {"eval_wiki_loss", -1.0 / 3}};
   return state;
@@ -58,6 +58,19 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.early_stopping->best, -1.0 / 3);
   EXPECT_EQ(read.early_stopping->patience_counter, 2);
   EXPECT_EQ(read.evaluation, some_state().evaluation);
+  EXPECT_FALSE(read.plateau->greedy);
+}
+
+TEST(RunStateTest, AGreedyRateMayHaveRisenAndHasItsCounts) {
+  RunState state = some_state();
+  state.plateau = PlateauState{2.5, std::nullopt, 0, 0, GreedyState{3, 4, 500}};
+  const TempDir dir;
+  write_file(dir / kRunStateName, encode_run_state(state));
+  const RunState read = read_run_state(dir / kRunStateName);
+  EXPECT_EQ(read.plateau->scale, 2.5);
+  EXPECT_EQ(read.plateau->greedy->num_good_epochs, 3);
+  EXPECT_EQ(read.plateau->greedy->warmup_counter, 4);
+  EXPECT_EQ(read.plateau->greedy->reset_start, 500);
 }
 
 std::string error_of(const std::string& text) {
