@@ -58,9 +58,9 @@ def full(accel_path, tmp_path_factory):
 
 
 def end_of_log(ended):
-    """The last line of the ranks, behind which the launcher says what may be done with the checkpoint."""
+    """The last line of the ranks, behind which the launcher says where the weights are."""
     lines = ended.stderr.splitlines()
-    return lines[-2] if "accel merge-weights" in lines[-1] else lines[-1]
+    return lines[-2] if "the run is finished" in lines[-1] else lines[-1]
 
 
 CASES = {"loss": ("loss", 2, 0), "threshold": ("loss", 2, 0.3), "accuracy": ("accuracy", 2, 0),
@@ -71,13 +71,13 @@ CASES = {"loss": ("loss", 2, 0), "threshold": ("loss", 2, 0.3), "accuracy": ("ac
 def test_a_run_stops_where_transformers_does(accel, tmp_path, full, metric, patience, threshold):
     expected = stop_of(full[metric], patience, threshold, metric.endswith("accuracy"))
     assert expected is not None and expected < STEPS, "the case shows nothing"
-    ended = accel("launch", prepare(tmp_path, best_metric=metric, checkpoint={"every": 100},
+    ended = accel("launch", prepare(tmp_path, best_metric=metric, checkpoint={"every": 100, "export": "safetensors"},
                                     early_stopping={"patience": patience, "threshold": threshold}))
     assert evaluations(tmp_path, f"eval_{metric}") == {step: full[metric][step] for step in range(1, expected + 1)}
     assert f"stopped early after step {expected} of {STEPS}: eval_{metric} was not better than" in end_of_log(ended)
     # The last step has a checkpoint, as at the end of any run.
     [saved] = json.loads(accel("checkpoints", tmp_path / "out", "--json").stdout)["checkpoints"]
-    assert saved["step"] == expected and saved["whole"]
+    assert saved["step"] == expected and saved["whole"] and (tmp_path / "out/export/model.safetensors").is_file()
 
 
 def test_a_run_that_was_killed_stops_at_the_same_step(accel, accel_path, tmp_path, full):
