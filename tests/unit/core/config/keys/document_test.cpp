@@ -74,14 +74,25 @@ Config unusual_config() {
                    false,
                    false,
                    false};
-  training.optimizer = {
-      "lion",
-      3e-4,
-      {0.1, std::array{0.9, 0.95}, 1e-7, 0.8, 0.2, true, true, 0.7, true, 0.3, 0.4, "original"},
-      {"bias", "norm"},
-      {{"^a", 0.5, 0.25, false, "sgd"}, {"b$", {}, {}, true, ""}}};
-  training.lr_scheduler = {
-      "cosine", 100, 0.1, 2000, 1.5, 1e-6, 2, 7, 0.2, 9, "cosine", "linear", {0.5, 3, 1e-3, "abs", 4, 1e-5}};
+  training.optimizer = {"lion",
+                        3e-4,
+                        {0.1, std::array{0.9, 0.95}, 1e-7, 0.8, 0.2, true, true, 0.7, true, 0.3, 0.4, 1e-4,
+                         -0.7, 1.5, "original"},
+                        {"bias", "norm"},
+                        {{"^a", 0.5, 0.25, false, "sgd"}, {"b$", {}, {}, true, ""}}};
+  training.lr_scheduler = {"cosine",
+                           100,
+                           0.1,
+                           2000,
+                           1.5,
+                           1e-6,
+                           2,
+                           7,
+                           0.2,
+                           9,
+                           "cosine",
+                           "linear",
+                           {0.5, 3, 1e-3, "abs", 4, 1e-5, 0.9, 5, 60}};
   training.max_steps = 1000;
   training.epochs = 7;
   training.gradient_accumulation_steps = 4;

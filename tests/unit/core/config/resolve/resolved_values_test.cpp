@@ -144,7 +144,7 @@ TEST_F(ResolvedValuesTest, EveryKeyWithAnEffectHasAValue) {
     seen.merge(keys());
   }
   for (const char* type : {"cosine", "polynomial", "inverse_sqrt", "cosine_warmup_with_min_lr",
-                           "warmup_stable_decay", "reduce_lr_on_plateau"}) {
+                           "warmup_stable_decay", "reduce_lr_on_plateau", "greedy"}) {
     check(rest, {fmt::format("training.lr_scheduler.type={}", type), "training.lr_scheduler.decay_steps=2",
                  eval, "training.eval_every=1"});
     seen.merge(keys());
