@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Compares training.model.fused_head with the logits as a whole, and with torch: time and peak memory of a step.
 
-    tools/dev bench fused-head [--tokens 2048] [--width 512] [--vocabularies 32768,151936] [--repeat 3]
+    tools/dev bench fused-head [--tokens 2048] [--width 512] [--vocabularies 32768,151936] [--threads 2] [--repeat 3]
 
-The model is an embedding, a linear and a tied head of one rank of two threads, so that little but the head takes time. The
-runs take turns, and the first two steps do not count. Values are medians with the range of the runs. The peak is that of
-the process beyond one that has done the same with a vocabulary of 64.
+The model is an embedding, a linear and a tied head of one rank, so that little but the head takes time. The
+runs take turns, and the first two steps do not count. Values are medians with the range of the runs. The CPU seconds are
+those of a step of all threads, for machines that do other work as well. They and the peak are those of the process beyond
+one that has done the same with a vocabulary of 64.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -21,7 +23,7 @@ import torch
 from step import launch
 from torch import nn
 
-BATCH, WARM_UP, STEPS = 2, 2, 4
+BATCH, WARM_UP = 2, 2
 LITTLE = 64
 
 
@@ -50,7 +52,7 @@ def run_accel(accel, folder, vocabulary, options, head):
             "model": {"path": str(model), "fused_head": head},
             "data": {"train": {"format": "synthetic", "vocabulary": vocabulary, "samples": 64,
                                "sequence_length": options.tokens // BATCH}, "batch_size": BATCH},
-            "optimizer": {"type": "sgd", "lr": 0.1}, "max_steps": WARM_UP + STEPS, "log_every": 1, "output_dir": str(out),
+            "optimizer": {"type": "sgd", "lr": 0.1}, "max_steps": WARM_UP + options.steps, "log_every": 1, "output_dir": str(out),
             "checkpoint": {"every": 0, "resume": "none"}}}
     (out / "config.yaml").write_text(json.dumps(config))
     launch(accel, out / "config.yaml", threads=options.threads)
@@ -60,9 +62,17 @@ def run_accel(accel, folder, vocabulary, options, head):
     return statistics.median(seconds), max(record["max_rss_bytes"] for record in steps)
 
 
+def with_cpu_seconds(run, *arguments):
+    """Returns what run(...) returns, and the seconds of the CPUs that its processes have taken."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, peak = run(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, peak, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def run_torch(_, folder, vocabulary, options, __):
     command = [sys.executable, __file__, "--peer", str(vocabulary), "--tokens", str(options.tokens), "--width",
-               str(options.width), "--mixed-precision", options.mixed_precision]
+               str(options.width), "--mixed-precision", options.mixed_precision, "--steps", str(options.steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     seconds, peak = result.stdout.split()
@@ -71,13 +81,12 @@ def run_torch(_, folder, vocabulary, options, __):
 
 def peer(vocabulary, options):
     """The same in Python. Prints the median seconds of a step and the peak of the process in bytes."""
-    import resource
     import time
 
     model = Net(vocabulary, options.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     seconds = []
-    for _ in range(WARM_UP + STEPS):
+    for _ in range(WARM_UP + options.steps):
         ids = torch.randint(vocabulary, (BATCH, options.tokens // BATCH + 1))
         begin = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=options.mixed_precision == "bf16"):
@@ -96,6 +105,7 @@ def main():
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabularies", default="32768,151936")
     parser.add_argument("--mixed-precision", default="no", choices=["no", "bf16"])
+    parser.add_argument("--steps", type=int, default=4, help="that count")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peer", type=int, metavar="VOCABULARY", help=argparse.SUPPRESS)
@@ -103,20 +113,22 @@ def main():
     if options.peer:
         return peer(options.peer, options)
     ways = {"torch": (run_torch, ""), "accel, never": (run_accel, "never"), "accel, always": (run_accel, "always")}
-    print("| vocabulary | | seconds a step | range | peak memory |\n| --- | --- | --- | --- | --- |")
+    print("| vocabulary | | seconds a step | range | CPU seconds a step | peak memory |\n| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        little = {way: run(options.accel, folder, LITTLE, options, head)[1] for way, (run, head) in ways.items()}
+        little = {way: with_cpu_seconds(run, options.accel, folder, LITTLE, options, head)[1:]
+                  for way, (run, head) in ways.items()}
         for vocabulary in map(int, options.vocabularies.split(",")):
             results = {way: [] for way in ways}
             for _ in range(options.repeat):
                 for way, (run, head) in ways.items():
-                    results[way].append(run(options.accel, folder, vocabulary, options, head))
+                    results[way].append(with_cpu_seconds(run, options.accel, folder, vocabulary, options, head))
             for way, runs in results.items():
                 seconds = [run[0] for run in runs]
-                peak = statistics.median(run[1] for run in runs) - little[way]
+                peak = statistics.median(run[1] for run in runs) - little[way][0]
+                cpu = (statistics.median(run[2] for run in runs) - little[way][1]) / (WARM_UP + options.steps)
                 print(f"| {vocabulary} | {way} | {statistics.median(seconds):.3f} | {min(seconds):.3f} to {max(seconds):.3f} "
-                      f"| {peak / 1e9:.2f} GB |", flush=True)
+                      f"| {cpu:.2f} | {peak / 1e9:.2f} GB |", flush=True)
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .backward_prefetch = options.fsdp.backward_prefetch,
         .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
         .result_dtype = io_dtype,
-        .returns_loss = plan.is_root() || has_head,
+        .returns_loss = has_head,
         .recompute = options.fsdp.activation_checkpointing,
         .activation_storage = activation_storage->is_offloaded() ? activation_storage : nullptr,
         // Recomputed units may read the root's parameters, each in a backward of its own.

@@ -122,7 +122,7 @@ c10::IValue Unit::cast_argument(const c10::IValue& value) const {
 c10::IValue Unit::cast_result(const c10::IValue& value) const {
   if (!options_.result_dtype) return value;
   return map_tensors(value, [&](const at::Tensor& tensor) {
-    const bool is_loss = options_.returns_loss && tensor.dim() == 0;
+    const bool is_loss = (plan_.is_root() || options_.returns_loss) && tensor.dim() == 0;
     return tensor.is_floating_point() && !is_loss ? tensor.to(*options_.result_dtype) : tensor;
   });
 }

@@ -39,8 +39,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
     bool backward_prefetch = false;  ///< Start to gather, in backward, the unit whose backward is next.
     std::optional<at::ScalarType> argument_dtype;  ///< Floating arguments are cast to it, if set.
     std::optional<at::ScalarType> result_dtype;    ///< Floating results are cast to it, if set.
-    bool returns_loss = false;                     ///< Results without dimensions are not cast.
-    bool recompute = false;                        ///< Activation checkpointing, where the plan has it, too.
+    bool returns_loss = false;  ///< Results without dimensions are not cast, as by the root.
+    bool recompute = false;     ///< Activation checkpointing, where the plan has it, too.
     std::shared_ptr<StorageDevice> activation_storage;  ///< Stores saved activations, unless null.
     /// Reduce gradients at the end of backward only, because some may come after all seem to be there.
     bool reduce_late = false;
