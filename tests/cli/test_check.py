@@ -108,7 +108,7 @@ def test_maps_are_shown_as_they_are_written(accel, work):
     flags = [part for key, value in maps.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     evaluates = ["--set", "training.data.eval={format: text, path: other.txt, sequence_length: 8}", "--set", "training.eval_every=1"]
     document = json.loads(accel("check", "--json", "good.yaml", "--set", "training.data.train.path=null", "--set", "launch.preflight=false",
-                                "--set", "training.model.weights=gpt.pt", *evaluates, *flags, cwd=work, env=NO_GPU).stdout)
+                                "--set", "training.model={weights: gpt.pt, init: {std: null}}", *evaluates, *flags, cwd=work, env=NO_GPU).stdout)
     rows = {row["key"]: row["value"] for row in document["values"]}
     for key, value in maps.items():
         assert rows[key] == value, key
