@@ -103,7 +103,7 @@ def test_nothing_is_written(accel, work):
 
 def test_maps_are_shown_as_they_are_written(accel, work):
     (work / "other.txt").write_text("nine bytes")
-    maps = {"training.data.train.mixture": {"other.txt": "2.5", "*.txt": "1"}, "training.model.rename": {"^a": "b"},
+    maps = {"training.data.train.mixture": {"other.txt": "2.5", "*.txt": "1.0"}, "training.model.rename": {"^a": "b"},
             "training.model.metrics": {"aux": "1"}, "training.data.eval_sets": {"more": "other.txt"}}
     flags = [part for key, value in maps.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     evaluates = ["--set", "training.data.eval={format: text, path: other.txt, sequence_length: 8}", "--set", "training.eval_every=1"]
