@@ -184,7 +184,9 @@ void Command::offer(const std::string& name, std::vector<std::string> words) {
 CommandLine::CommandLine(const std::string& version)
     : version_(version),
       app_(std::make_unique<CLI::App>(
-          "Trains TorchScript models sharded over processes, and works on PyTorch's checkpoints.", "accel")) {
+          "Trains models of torch.export and TorchScript sharded over processes, and works on PyTorch's "
+          "checkpoints.",
+          "accel")) {
   app_->require_subcommand(1);
   app_->footer("\naccel help COMMAND shows the arguments and options of a command.\n" +
                std::string(kExitCodes));

@@ -115,8 +115,8 @@ bool is_whole_number(ckpt::DType dtype) {
          dtype == ckpt::DType::kInt64 || dtype == ckpt::DType::kUInt8;
 }
 
-/// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers that
-/// is no argument of forward and no picture of uint8, if there are others. Empty if neither is there.
+/// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers
+/// that is no argument of forward and no picture of uint8, if there are others. Empty if neither is there.
 std::string field_of_labels(const std::vector<SampleField>& fields, const std::vector<StarterInput>& inputs) {
   const auto is_argument = [&](const SampleField& field) {
     return std::any_of(inputs.begin(), inputs.end(),
@@ -159,7 +159,7 @@ void match_fields(const std::vector<SampleField>& fields, Starter& starter) {
   without.front()->is_guess = true;
 }
 
-void choose_data(const ModelStructure& model, Starter& starter) {
+void choose_data(const ModelStructure& model, const ModelNotes& notes, Starter& starter) {
   const TableSizes sizes = table_sizes(model);
   starter.vocabulary = sizes.tokens;
   starter.positions = sizes.positions;
@@ -173,7 +173,8 @@ void choose_data(const ModelStructure& model, Starter& starter) {
                                              : std::find_if(kDataFormats.begin(), kDataFormats.end(), fits);
   // Documents are left out beyond that length, which is trl's.
   const std::int64_t length = starter.data_format->has_documents ? 1024 : 128;
-  starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(length), 1, length);
+  const std::int64_t most = sizes.positions.value_or(notes.max_positions.value_or(length));
+  starter.sequence_length = std::clamp<std::int64_t>(most, 1, length);
   starter.data_path = starter.options.data.value_or(std::string(starter.data_format->example));
   if (starter.data_format == &kDataFormats.front()) require_text_name(starter.data_path);
   if (sizes.tokens) require_vocabulary(*starter.data_format, *sizes.tokens);
@@ -237,7 +238,7 @@ Starter starter_of(const OpenedModel& model, const StarterOptions& options) {
   choose_classes(structure, notes, starter);
   choose_inputs(model, notes, starter);
   choose_loss(notes, starter);
-  choose_data(structure, starter);
+  choose_data(structure, notes, starter);
   if (starter.has_adapter) starter.adapter_names = adapter_names_of(structure);
   return starter;
 }

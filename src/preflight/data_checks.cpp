@@ -141,6 +141,11 @@ class DataChecks {
   }
 
   void check_positions(const Source& source) const {
+    const std::int64_t length = source.samples->sequence_length();
+    if (!facts_.positions && length > facts_.max_positions.value_or(length)) {
+      log::warn(fmt::format("{}: a sequence has {} tokens, and the model was made for {} positions",
+                            source.key("sequence_length"), length, *facts_.max_positions));
+    }
     blamed_on(source.key("sequence_length"), loaded_, [&] {
       if (!facts_.positions || source.samples->sequence_length() <= *facts_.positions) return;
       throw Error(ErrorKind::kUsage,

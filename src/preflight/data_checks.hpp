@@ -13,6 +13,7 @@ namespace accel {
 /// What a model says of the data that it takes, as far as its file shows it, and a checkpoint.
 struct ModelFacts {
   std::optional<std::int64_t> positions;      ///< The most tokens of a sequence.
+  std::optional<std::int64_t> max_positions;  ///< ModelNotes::max_positions
   std::optional<std::int64_t> tokens;         ///< The size of the vocabulary.
   std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
   std::optional<ckpt::DataPlace> place;       ///< Where a training goes on in its data.

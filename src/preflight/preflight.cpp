@@ -117,7 +117,7 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
                 [&] { check_resumed(options.checkpoint, *state, plan.structure); });
     }
     const TableSizes sizes = table_sizes(plan.structure);
-    facts = {sizes.positions, sizes.tokens, std::move(model.signature)};
+    facts = {sizes.positions, notes.max_positions, sizes.tokens, std::move(model.signature), std::nullopt};
   }
   if (state) facts.place = state->data;
   return check_data(loaded, facts);

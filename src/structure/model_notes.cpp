@@ -43,6 +43,8 @@ ModelNotes parse_notes(const std::string& text) {
                      document.contains("layer_classes")};
     if (const auto apart = document.find("keeps_documents_apart"); apart != document.end())
       notes.keeps_documents_apart = apart->get<bool>();
+    if (const auto most = document.value("max_positions", std::int64_t{0}); most > 0)
+      notes.max_positions = most;
     constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
     if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
     throw Error(ErrorKind::kUsage,

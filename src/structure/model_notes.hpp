@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ struct ModelNotes {
   /// Whether documents in one sample, each with position_ids from 0 on, do not see each other, as the
   /// exporter found. Absent if nobody has looked.
   std::optional<bool> keeps_documents_apart = {};
+  /// The most tokens of a sequence for which the model was made, whether a table says it or not.
+  std::optional<std::int64_t> max_positions = {};
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error

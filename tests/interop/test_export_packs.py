@@ -4,10 +4,12 @@ import json
 import zipfile
 
 import accel_export.packs
+import numpy
 import pytest
 import torch
 import transformers
 from accel_export import cli
+from safetensors.numpy import save_file
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "vocab_size": 96, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -117,3 +119,18 @@ def test_the_weights_in_the_file_are_the_models_own(export, accel, tmp_path):
         assert torch.equal(stored[name], parameter), name
         zeros += parameter.count_nonzero() == 0
     assert zeros > 0
+
+
+def test_a_first_configuration_has_no_longer_samples_than_the_model_has_positions(export, accel, tmp_path):
+    """Positions that are computed have no table that says how many there are."""
+    _, notes, _ = export("llama", {"max_position_embeddings": 48}, "--weights")
+    assert notes["max_positions"] == 48
+    save_file({"input_ids": numpy.arange(90, dtype="uint16"), "label_mask": numpy.ones(90, dtype="uint8"),
+               "lengths": numpy.array([30, 60])}, tmp_path / "chat.safetensors", metadata={"format": "accel.documents"})
+    config = tmp_path / "run.yaml"
+    accel("config", tmp_path / "model.pt2", "--data", tmp_path / "chat.safetensors", "--cpu", "--num-processes", "1", "-o", config)
+    assert "sequence_length: 48" in config.read_text()
+    one = ("--set", "training.data.batch_size=1")
+    assert "positions" not in accel("check", config, *one).stderr
+    longer = accel("check", config, *one, "--set", "training.data.train.sequence_length=64").stderr
+    assert "training.data.train.sequence_length: a sequence has 64 tokens, and the model was made for 48 positions" in longer

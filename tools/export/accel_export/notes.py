@@ -47,6 +47,14 @@ def layer_classes(model, words, given=None):
     return layers
 
 
+def max_positions(model):
+    """Returns the most tokens of a sequence that the configuration of a model of transformers names, or None."""
+    config = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else None
+    most = getattr(text, "max_position_embeddings", None)
+    return most if isinstance(most, int) and most > 0 else None
+
+
 def text_of(subject, with_values, is_program, keeps_documents_apart=None):
     """Returns the content of accel.json."""
     model = subject.model
@@ -65,6 +73,8 @@ def text_of(subject, with_values, is_program, keeps_documents_apart=None):
         notes["shifts_labels"] = subject.shifts_labels
     if keeps_documents_apart is not None:
         notes["keeps_documents_apart"] = keeps_documents_apart
+    if (positions := max_positions(model)) is not None:
+        notes["max_positions"] = positions
     if (config := adapter.config_of(model)) is not None:
         notes["adapter_config"] = config
     return json.dumps(notes)

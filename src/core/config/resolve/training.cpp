@@ -95,8 +95,11 @@ void resolve_max_steps(Config& config, const Settings& settings, const ConfigReq
   if (!settings.has(kSteps)) training.max_steps = std::numeric_limits<std::int64_t>::max();
   // A plan and an evaluation take no step, and their configuration may name data that are not there.
   if (training.epochs == 0 || request.only_plans || !request.needs_training_data) return;
+  const DataSource& source = training.data.train;
+  const char* content = !source.mixture.empty() ? "mixture" : source.path.empty() ? "format" : "path";
+  const auto data =
+      blamed_on(fmt::format("training.data.train.{}", content), settings, [&] { return open_data(source); });
   const std::int64_t steps = blamed_on(kEpochs, settings, [&] {
-    const auto data = open_data(training.data.train);
     return plan_epoch(*data, training.data, mesh_of(config).data_size())
         .steps_until(training.epochs, 0, 0, training.gradient_accumulation_steps);
   });
