@@ -14,7 +14,7 @@ namespace accel {
 struct ModelFacts {
   std::optional<std::int64_t> positions;      ///< The most tokens of a sequence.
   std::optional<std::int64_t> max_positions;  ///< ModelNotes::max_positions
-  std::optional<std::int64_t> tokens;         ///< The size of the vocabulary.
+  std::optional<std::int64_t> tokens;         ///< TableSizes::least_tokens
   std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
   std::optional<ckpt::DataPlace> place;       ///< Where a training goes on in its data.
 };

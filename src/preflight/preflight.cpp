@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/run_state.hpp"
+#include "ckpt/store/saved_parts.hpp"
 #include "import/imported_structure.hpp"
 #include "plan/model_plan.hpp"
 #include "preflight/blame.hpp"
@@ -56,19 +58,21 @@ void check_weights(const Model& model, const ModelStructure& structure, const co
   });
 }
 
-/// Checks that a checkpoint can be one of a training of this model. Whoever changes a model needs another
-/// output_dir.
+/// Checks that a checkpoint can be one of a training of this model, by what the ranks read of it. Whoever
+/// changes a model needs another output_dir.
 void check_resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state,
                    const ModelStructure& structure) {
   using Use = CheckpointWeights::Use;
+  const auto part = ckpt::saved_part(checkpoint, ckpt::kModelStem);
+  if (!part) return;  // The ranks say what is missing, and what is damaged.
   try {
-    const CheckpointWeights weights(structure, checkpoint,
-                                    state.frozen_hash ? Use::kResumeAdapter : Use::kResume);
+    const CheckpointWeights weights(structure, *part, state.frozen_hash ? Use::kResumeAdapter : Use::kResume);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kUsage) return;  // The ranks say what is damaged.
+    if (error.kind() != ErrorKind::kUsage) return;
+    const std::string advice = error.advice().empty() ? "" : error.advice() + "; or ";
     throw Error(ErrorKind::kUsage,
                 fmt::format("the run that is there is of another model: {}", error.message()))
-        .hint("choose another training.output_dir for a run of this model");
+        .hint(advice + "choose another training.output_dir for a run of this model");
   }
 }
 
@@ -117,7 +121,8 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
                 [&] { check_resumed(options.checkpoint, *state, plan.structure); });
     }
     const TableSizes sizes = table_sizes(plan.structure);
-    facts = {sizes.positions, notes.max_positions, sizes.tokens, std::move(model.signature), std::nullopt};
+    facts = {sizes.positions, notes.max_positions, sizes.least_tokens, std::move(model.signature),
+             std::nullopt};
   }
   if (state) facts.place = state->data;
   return check_data(loaded, facts);

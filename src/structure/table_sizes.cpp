@@ -24,6 +24,9 @@ constexpr std::array<std::string_view, 14> kPositions = {"wpe",
                                                          "pos_encoding",
                                                          "positional_embeddings"};
 
+/// Tables of kinds of tokens, languages and the like have fewer rows than a vocabulary.
+constexpr std::int64_t kFewest = 128;
+
 }  // namespace
 
 TableSizes table_sizes(const ModelStructure& model) {
@@ -45,6 +48,8 @@ TableSizes table_sizes(const ModelStructure& model) {
       continue;
     std::optional<std::int64_t>& size = is_positions ? sizes.positions : sizes.tokens;
     if (!size) size = weight->second;
+    if (!is_positions && weight->second >= kFewest)
+      sizes.least_tokens = std::min(sizes.least_tokens.value_or(weight->second), weight->second);
   }
   return sizes;
 }

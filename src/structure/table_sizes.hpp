@@ -11,6 +11,9 @@ namespace accel {
 struct TableSizes {
   std::optional<std::int64_t> tokens;     ///< The size of the vocabulary.
   std::optional<std::int64_t> positions;  ///< The most tokens of a sequence; absent without such a table.
+  /// The rows of the smallest table that is not of positions and has 128 or more, as one of bytes has: the
+  /// vocabulary is not smaller.
+  std::optional<std::int64_t> least_tokens;
 };
 
 /// Reads the sizes off the weights of modules whose class ends in "Embedding". A table is of positions if the

@@ -301,7 +301,7 @@ def test_text_is_not_for_a_model_with_a_tokenizer(accel, tmp_path):
     assert "format: text has 256 different tokens, but the model knows 32000" in error
     assert not (tmp_path / "c.yaml").exists()
     error = accel("launch", train_runs.config(tmp_path, 1, max_steps=1, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}),
-                  code=6).stderr
+                  code=2).stderr
     assert "the model knows 32000" in error and "format: tokens" in error
 
 

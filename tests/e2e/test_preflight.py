@@ -243,6 +243,18 @@ def test_an_output_dir_belongs_to_one_model_and_its_data(accel, tmp_path, models
     assert re.search(r"training\.data\.train has \d+ samples of 16 tokens, but the checkpoint is of a run on \d+ samples of 32", said)
 
 
+def test_other_weights_inside_a_checkpoint_are_not_taken_for_it(accel, tmp_path, models):
+    """Merged ones may lie there, also under other names."""
+    keys = {**text(models), "checkpoint": {"every": 1}}
+    accel("launch", train_runs.config(tmp_path, **keys, max_steps=1))
+    checkpoint = tmp_path / "out/checkpoints/checkpoint_1"
+    accel("merge-weights", checkpoint, checkpoint / "merged")
+    accel("merge-weights", checkpoint / "pytorch_model_fsdp_0", checkpoint, "--rename", "norm=other")
+    assert "nothing to do" in accel("launch", train_runs.config(tmp_path, **keys, max_steps=1)).stderr
+    accel("launch", train_runs.config(tmp_path, **keys, max_steps=2))
+    assert len(train_runs.metrics(tmp_path)) == 2
+
+
 def test_a_finished_run_is_said_with_what_is_other_now(accel, tmp_path, models):
     keys = {**text(models), "checkpoint": {"every": 1}, "max_steps": 1}
     accel("launch", train_runs.config(tmp_path, **keys))

@@ -120,6 +120,23 @@ def test_padding_to_the_longest_document_changes_no_loss(accel, prepared, tmp_pa
     assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
 
 
+def test_a_mean_over_all_labels_does_not_depend_on_padding(accel, prepared, tmp_path):
+    """Micro-batches of other lengths, also on other ranks, count by their labels."""
+    prepared("input_ids")
+    found = []
+    for multiple, processes in ((None, 1), (8, 1), (8, 2)):
+        source = {"format": "documents", "path": str(tmp_path / "train.safetensors"), "sequence_length": LENGTH,
+                  **({"pad_to_multiple_of": multiple} if multiple else {})}
+        config = config_of(tmp_path, "none", "input_ids", 2 // processes, eval_every=0, num_processes=processes, loss_mean="tokens",
+                           gradient_accumulation_steps=2, max_grad_norm=1e9, output_dir=str(tmp_path / f"out{len(found)}"),
+                           **{"data.train": source, "data.eval": None})
+        accel("launch", config)
+        lines = [json.loads(line) for line in (tmp_path / f"out{len(found)}/metrics.jsonl").read_text().splitlines()]
+        found.append([line[name] for line in lines for name in ("loss", "grad_norm") if name in line])
+    assert len(found[0]) == 2 * STEPS
+    assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
+
+
 def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, tmp_path):
     prepared("input_ids,position_ids")
     keys = {"data.shuffle": True, "checkpoint": {"every": 3}, "eval_every": 0, "max_steps": 7}

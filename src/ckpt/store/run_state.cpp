@@ -97,8 +97,8 @@ RunState run_state_of(const json& document) {
                                count_at(*plateau, "warmup_counter", 0, kMost),
                                count_at(*plateau, "reset_start", 0, kMost)};
     }
-    const double most = state.plateau->greedy ? std::numeric_limits<double>::max() : 1;
-    if (!(state.plateau->scale > 0 && state.plateau->scale <= most))
+    // Above 1 after a schedule that raises the rate, also if another one has followed it.
+    if (!(state.plateau->scale > 0 && std::isfinite(state.plateau->scale)))
       throw_corrupt(fmt::format("has the factor {} on the learning rate", state.plateau->scale));
   }
   if (const auto early = document.find("early_stopping"); early != document.end()) {

@@ -105,10 +105,13 @@ at::Tensor StepRunner::contribution_of(const at::Tensor& loss, const Batch& batc
   if (!by_tokens_) return loss;
   // The number of labels that all ranks count is known after backward. Until then losses are sums, divided by
   // what is the same in all micro-batches, so that they are as large as means in 16 bits.
-  const at::Tensor& targets = batch.field(config_.model.targets);
+  // Micro-batches that are padded to their longest document differ in their sizes.
+  const config::DataSource& source = config_.data.train;
+  const std::int64_t of_sample = source.pad_to_multiple_of > 0
+                                     ? source.sequence_length
+                                     : batch.field(config_.model.targets).numel() / batch.samples();
   const auto labels = static_cast<double>(*batch.counted);
-  done.divisor =
-      static_cast<double>(targets.numel() / batch.samples()) * static_cast<double>(config_.data.batch_size);
+  done.divisor = static_cast<double>(of_sample) * static_cast<double>(config_.data.batch_size);
   done.labels += labels;
   return loss * (labels / done.divisor);
 }

@@ -18,6 +18,15 @@ TEST(TableSizesTest, NamesTellTokensFromPositions) {
   const TableSizes sizes = table_sizes(model);
   EXPECT_EQ(sizes.positions, 32);
   EXPECT_EQ(sizes.tokens, 256);
+  EXPECT_EQ(sizes.least_tokens, 256) << "two kinds are no vocabulary";
+}
+
+TEST(TableSizesTest, ALargeTableBesideThatOfBytesIsNoVocabularyForSure) {
+  ModelStructure model;
+  model.modules = {{"", "Net"}, {"context", "Embedding"}, {"bytes", "Embedding"}};
+  model.parameters = {{{"context.weight"}, {1024, 8}, "float32"}, {{"bytes.weight"}, {256, 8}, "float32"}};
+  EXPECT_EQ(table_sizes(model).tokens, 1024);
+  EXPECT_EQ(table_sizes(model).least_tokens, 256);
 }
 
 TEST(TableSizesTest, OtherModulesHaveNoTables) {

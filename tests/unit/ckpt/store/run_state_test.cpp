@@ -122,7 +122,8 @@ TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(with("\"step\": 7", "\"step\": 18446744073709551615"), HasSubstr("'step'"));
   EXPECT_THAT(with("\"seed\": 18446744073709551615", "\"seed\": -5"), HasSubstr("'seed'"));
   EXPECT_THAT(with("\"shuffle\": false", "\"shuffle\": 1"), HasSubstr("cannot be read"));
-  EXPECT_THAT(with("\"scale\": 0.25", "\"scale\": 1.5"), HasSubstr("the factor 1.5 on the learning rate"));
+  EXPECT_THAT(with("\"scale\": 0.25", "\"scale\": 0"), HasSubstr("the factor 0 on the learning rate"));
+  EXPECT_EQ(with("\"scale\": 0.25", "\"scale\": 4.5"), "no error") << "of a run that began with greedy";
   EXPECT_THAT(with("\"num_bad_epochs\": 3", "\"num_bad_epochs\": 8"), HasSubstr("'num_bad_epochs'"));
   EXPECT_EQ(with("\"best\": -1.5", "\"best\": null"), "no error");
 }
