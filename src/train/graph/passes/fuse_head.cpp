@@ -118,12 +118,14 @@ class HeadFollower {
     if (node->kind() == c10::prim::TupleConstruct && part.index)
       return *part.index < node->inputs().size() ? result->node()->input(*part.index) : nullptr;
     if (node->kind() != c10::prim::DictConstruct) return nullptr;
-    for (std::size_t i = 0; 2 * i + 1 < node->inputs().size(); ++i) {
+    const std::size_t entries = node->inputs().size() / 2;
+    // A name counts before an index, as in output_of().
+    for (std::size_t i = 0; i < entries; ++i) {
       const auto key = torch::jit::toIValue(node->input(2 * i));
-      if ((key && key->isString() && key->toStringRef() == part.name) || part.index == i)
-        return result->node()->input(2 * i + 1);
+      if (!key || !key->isString()) return nullptr;
+      if (key->toStringRef() == part.name) return result->node()->input(2 * i + 1);
     }
-    return nullptr;
+    return part.index && *part.index < entries ? result->node()->input(2 * *part.index + 1) : nullptr;
   }
 
   std::string replace(Node* linear, const std::string& path) {

@@ -86,6 +86,8 @@ TEST(FuseHeadTest, TuplesDictsAndMethodsAreFollowed) {
            {"  return x, self.first.forward(x)\n", "1", "first"},
            {"  return {'hidden': x, 'logits': self.first.forward(x)}\n", "logits", "first"},
            {"  return {'hidden': x, 'logits': self.first.forward(x)}\n", "1", "first"},
+           // A name counts before an index, as it does when the output is taken.
+           {"  return {'1': self.second.forward(x), '0': self.first.forward(x)}\n", "0", "first"},
            {"  a, b = self.inner(x)\n  return b, a\n", "0", "second"},
            {"  return torch.linear(self.first.forward(x), self.weight, None)\n", "0", ""},
        }) {
