@@ -204,6 +204,38 @@ def test_scalars_that_forward_returns_are_recorded(accel, tmp_path, kind, output
     assert train_runs.metrics(tmp_path, "model_most") == pytest.approx(by_record[:, 1].tolist(), abs=1e-4)
 
 
+class Uneven(Net):
+    """The first scalar is infinite for a sample that begins with 9, and the second one exists in training only."""
+
+    def forward(self, x):
+        hidden = self.hidden(x)
+        scalars = {"logits": self.head(torch.tanh(hidden))}
+        if self.training:
+            scalars["inverse"] = 1 / (x[:, 0, 0] - 9).abs().min()
+            scalars["size"] = hidden.abs().mean()
+        return scalars
+
+
+@pytest.mark.parametrize("bad", [(1, 2, 3), (0, 1)])
+def test_a_record_has_the_mean_of_the_finite_values(accel, tmp_path, bad):
+    """Records are about two steps each. One without any finite value has none, and the other scalar has all of its steps."""
+    x, targets = data_of("classes")
+    x = x[: STEPS * BATCH].clone()
+    for step in bad:
+        x[step * BATCH, 0, 0] = 9
+    torch.manual_seed(0)
+    model = Uneven(CLASSES)
+    launch(accel, tmp_path, 1, "cross_entropy", {"output": "logits", "metrics": {"inverse": "inverse", "size": "size"}}, model,
+           {"x": x, "y": targets[: len(x)]}, log_every=2, **{"optimizer.lr": 0.0})
+    with torch.no_grad():
+        seen = [model(part) for part in x.split(BATCH)]
+    for name in ("inverse", "size"):
+        values = torch.stack([scalars[name] for scalars in seen]).double().view(-1, 2)
+        expected = values.where(values.isfinite(), torch.nan).nanmean(1)
+        recorded = [torch.nan if value is None else value for value in train_runs.metrics(tmp_path, f"model_{name}")]
+        assert recorded == pytest.approx(expected.tolist(), abs=1e-5, nan_ok=True)
+
+
 @pytest.mark.parametrize("metrics, code, said", [
     ({"size": 1}, 6, "training.model.metrics.size is output 1, which has 140 elements, and is not a scalar"),
     ({"size": 3}, 6, "training.model.metrics.size is 3, but forward returns a tuple of 3 elements"),

@@ -170,8 +170,11 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
     ++steps_;
   }
   metric_sums_.resize(result.metrics.size());
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i) metric_sums_[i] += result.metrics[i];
-  ++metric_steps_;
+  for (std::size_t i = 0; i < metric_sums_.size(); ++i) {
+    if (!std::isfinite(result.metrics[i])) continue;
+    metric_sums_[i].sum += result.metrics[i];
+    ++metric_sums_[i].steps;
+  }
   if (step % config_.log_every != 0 && step != config_.max_steps) return;
   write_step(step, result, epoch, scaler);
   since_log_ = Clock::now();
@@ -182,7 +185,6 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   loss_sum_ = 0;
   steps_ = 0;
   metric_sums_.clear();
-  metric_steps_ = 0;
   logged_step_ = step;
 }
 
@@ -201,8 +203,10 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
                   {"epoch", epoch},
                   {"max_rss_bytes", max_rss_bytes()}};
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i)
-    line["model_" + config_.model.metrics[i].name] = metric_sums_[i] / static_cast<double>(metric_steps_);
+  for (std::size_t i = 0; i < metric_sums_.size(); ++i) {
+    const auto& [sum, steps] = metric_sums_[i];
+    line["model_" + config_.model.metrics[i].name] = steps > 0 ? sum / static_cast<double>(steps) : NAN;
+  }
   if (scaler) line["scale"] = scaler->scale();
   if (scaler || config_.skip_nonfinite || skipped_ > 0) line["skipped"] = skipped_;
   write(std::move(line));
