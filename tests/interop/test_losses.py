@@ -236,6 +236,19 @@ def test_a_record_has_the_mean_of_the_finite_values(accel, tmp_path, bad):
         assert recorded == pytest.approx(expected.tolist(), abs=1e-5, nan_ok=True)
 
 
+def test_an_evaluation_needs_no_scalar_of_the_training(accel, tmp_path):
+    x, targets = data_of("classes")
+    torch.manual_seed(0)
+    model = Uneven(CLASSES)
+    save_file({"x": x[:11], "y": targets[:11]}, tmp_path / "held.safetensors")
+    launch(accel, tmp_path, 1, "cross_entropy", {"output": "logits", "metrics": {"size": "size"}}, model, {"x": x, "y": targets},
+           max_steps=1, eval_every=1, **{
+               "optimizer.lr": 0.0, "data.eval": {"format": "tensors", "path": str(tmp_path / "held.safetensors")}})
+    with torch.no_grad():
+        expected = F.cross_entropy(model(x[:11])["logits"].flatten(0, 1), targets[:11].flatten()).item()
+    assert train_runs.metrics(tmp_path, "eval_loss") == pytest.approx([expected], abs=1e-6)
+
+
 @pytest.mark.parametrize("metrics, code, said", [
     ({"size": 1}, 6, "training.model.metrics.size is output 1, which has 140 elements, and is not a scalar"),
     ({"size": 3}, 6, "training.model.metrics.size is 3, but forward returns a tuple of 3 elements"),

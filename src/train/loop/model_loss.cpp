@@ -60,7 +60,8 @@ ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, c
     };
   }
   const c10::IValue result = model.forward(inputs_of(config, batch), head);
-  const at::Tensor metrics = metrics_of(config, result);
+  // A model may return a scalar in training only.
+  const at::Tensor metrics = at::GradMode::is_enabled() ? metrics_of(config, result) : at::Tensor();
   if (fused) return {output_of(config, result), fused->right, metrics};
   const bool counts_right = config.has_classes() && !at::GradMode::is_enabled();
   return {loss_of(config, result, batch),

@@ -13,7 +13,7 @@ namespace accel::train {
 struct ModelLoss {
   at::Tensor loss;     ///< The result of loss_of(), or of linear_cross_entropy().
   at::Tensor right;    ///< The result of right_labels_of(). Only for losses with classes, without grad.
-  at::Tensor metrics;  ///< The result of metrics_of().
+  at::Tensor metrics;  ///< The result of metrics_of(). Only with grad.
 };
 
 /// Runs forward on a batch and returns its loss. ModelConfig::fused_head says whether the model's last linear
