@@ -169,6 +169,12 @@ class InTuple(Net):
         return hidden.abs().mean(), self.head(torch.tanh(hidden)), hidden.max().unsqueeze(0)
 
 
+class WithHidden(Net):
+    def forward(self, x):
+        hidden = self.hidden(x)
+        return hidden, self.head(torch.tanh(hidden)), hidden.max()
+
+
 class InDict(Net):
     def forward(self, x):
         hidden = self.hidden(x)
@@ -250,13 +256,14 @@ def test_an_evaluation_needs_no_scalar_of_the_training(accel, tmp_path):
 
 
 @pytest.mark.parametrize("metrics, code, said", [
-    ({"size": 1}, 6, "training.model.metrics.size is output 1, which has 140 elements, and is not a scalar"),
+    ({"size": 0}, 6, "training.model.metrics.size is output 0, which has 320 elements, and is not a scalar"),
     ({"size": 3}, 6, "training.model.metrics.size is 3, but forward returns a tuple of 3 elements"),
+    ({"loss": 1}, 2, "'training.model.metrics' has output 1 as 'loss', which is training.model.output"),
     ({"a b": 0}, 2, "'training.model.metrics' has the name 'a b'; a name has letters, digits and underscores"),
 ])
 def test_a_metric_that_is_no_scalar_is_refused(accel, tmp_path, metrics, code, said):
     x, targets = data_of("classes")
-    torch.jit.script(InTuple(CLASSES)).save(str(tmp_path / "net.pt"))
+    torch.jit.script(WithHidden(CLASSES)).save(str(tmp_path / "net.pt"))
     save_file({"x": x, "y": targets}, tmp_path / "data.safetensors")
     config = train_runs.config(tmp_path, 1, **{
         "model": {"path": str(tmp_path / "net.pt"), "inputs": ["x"], "targets": "y", "output": 1, "metrics": metrics},

@@ -199,10 +199,17 @@ void check_metrics(const ModelConfig& model, const Settings& settings) {
   static constexpr std::string_view kMetrics = "training.model.metrics";
   for (const NamedOutput& metric : model.metrics) {
     const auto is_plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-    if (!metric.name.empty() && std::all_of(metric.name.begin(), metric.name.end(), is_plain)) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}' has the name '{}'; a name has letters, digits and underscores",
-                            settings.where(kMetrics), kMetrics, visible(metric.name)));
+    if (metric.name.empty() || !std::all_of(metric.name.begin(), metric.name.end(), is_plain)) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'{}' has the name '{}'; a name has letters, digits and underscores",
+                              settings.where(kMetrics), kMetrics, visible(metric.name)));
+    }
+    // With a fused head this output is the loss, which each record has anyway.
+    if (metric.output == model.output) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'{}' has output {} as '{}', which is training.model.output",
+                              settings.where(kMetrics), kMetrics, visible(metric.output), metric.name));
+    }
   }
 }
 
