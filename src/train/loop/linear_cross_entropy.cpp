@@ -63,7 +63,10 @@ class HeadPass {
     if (wants_weight_ && targets_.counted == 0) weight_gradient_ = at::zeros_like(head_.weight);
     if (wants_bias_ && targets_.counted == 0) bias_gradient_ = at::zeros_like(head_.bias);
     if (wants_hidden_) {
-      hidden_gradient_ = rows_.defined() ? at::zeros_like(head_.hidden) : at::empty_like(head_.hidden);
+      // backward() multiplies by a scalar on the device, which CUDA rounds to the dtype of the other factor.
+      const at::TensorOptions sums = head_.hidden.options().dtype(dtype_);
+      hidden_gradient_ =
+          rows_.defined() ? at::zeros_like(head_.hidden, sums) : at::empty_like(head_.hidden, sums);
     }
     const std::int64_t rows = std::max<std::int64_t>(chunk_bytes / (head_.weight.size(0) * 4), 1);
     for (std::int64_t first = 0; first < targets_.counted; first += rows)
@@ -74,7 +77,7 @@ class HeadPass {
   [[nodiscard]] const at::Tensor& right() const { return right_; }
   /// A scalar of float64: the number of targets that count, or the sum of their weights.
   [[nodiscard]] const at::Tensor& divisor() const { return divisor_; }
-  /// The gradients of the sums; undefined where none is wanted.
+  /// The gradients of the sums, in float32 or float64; undefined where none is wanted.
   [[nodiscard]] const at::Tensor& hidden_gradient() const { return hidden_gradient_; }
   [[nodiscard]] const at::Tensor& weight_gradient() const { return weight_gradient_; }
   [[nodiscard]] const at::Tensor& bias_gradient() const { return bias_gradient_; }
@@ -133,7 +136,7 @@ class HeadPass {
     if (wants_bias_) add_to(bias_gradient_, gradient.sum(0));
     const at::Tensor rounded = gradient.to(head_.hidden.scalar_type());
     if (wants_hidden_) {
-      const at::Tensor product = rounded.mm(head_.weight);
+      const at::Tensor product = rounded.mm(head_.weight).to(dtype_);
       rows_.defined() ? hidden_gradient_.index_copy_(0, rows_.narrow(0, first, rows), product)
                       : hidden_gradient_.narrow(0, first, rows).copy_(product);
     }
