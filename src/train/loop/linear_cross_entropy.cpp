@@ -134,22 +134,34 @@ class HeadPass {
   void add_gradients(std::int64_t first, std::int64_t rows, const at::Tensor& hidden,
                      const at::Tensor& gradient) {
     if (wants_bias_) add_to(bias_gradient_, gradient.sum(0));
-    const at::Tensor rounded = gradient.to(head_.hidden.scalar_type());
+    // float16 cannot hold the sums of many rows.
+    const bool is_float16 = head_.hidden.scalar_type() == at::kHalf;
+    const at::Tensor factor = is_float16 ? gradient : gradient.to(head_.hidden.scalar_type());
     if (wants_hidden_) {
-      const at::Tensor product = rounded.mm(head_.weight).to(dtype_);
+      const at::Tensor product = is_float16 ? float16_product(gradient) : factor.mm(head_.weight).to(dtype_);
       rows_.defined() ? hidden_gradient_.index_copy_(0, rows_.narrow(0, first, rows), product)
                       : hidden_gradient_.narrow(0, first, rows).copy_(product);
     }
     if (!wants_weight_) return;
-    // float16 cannot hold the sums of many rows.
-    const bool is_float16 = rounded.scalar_type() == at::kHalf;
-    const at::Tensor left = (is_float16 ? gradient : rounded).t();
+    const at::Tensor left = factor.t();
     const at::Tensor right = is_float16 ? hidden.to(dtype_) : hidden;
     if (weight_gradient_.defined() && left.scalar_type() == dtype_) {
       weight_gradient_.addmm_(left, right);
     } else {
       add_to(weight_gradient_, left.mm(right).to(dtype_));
     }
+  }
+
+  /// The product of `gradient` and the weight, in float32. In float16 the gradient of a small probability
+  /// would be 0, so each row is multiplied by a power of two with which its own gradients and its products
+  /// are at most 2^15.
+  [[nodiscard]] at::Tensor float16_product(const at::Tensor& gradient) const {
+    const at::Tensor largest_weight = head_.weight.norm(INFINITY).to(dtype_).clamp_min(1);
+    const at::Tensor bound = gradient.norm(1, {1}, /*keepdim=*/true).mul_(largest_weight).clamp_min_(0x1p-60);
+    const at::Tensor scale = bound.reciprocal_().mul_(0x1p15).log2_().floor_().exp2_();
+    at::Tensor scaled = at::empty_like(gradient, gradient.options().dtype(at::kHalf));
+    at::mul_out(scaled, gradient, scale);
+    return scaled.mm(head_.weight).to(dtype_).div_(scale);
   }
 
   LinearHead head_;

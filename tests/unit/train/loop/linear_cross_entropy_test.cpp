@@ -165,6 +165,23 @@ TEST(LinearCrossEntropyAutocastTest, TheProductsAreInItsDtypeAndTheGradientsInTh
   }
 }
 
+TEST(LinearCrossEntropySmallProbabilitiesTest, TheirGradientsAreNotLostInFloat16) {
+  // The right class has the logit 0, and each of the others has exp(-18.5), less than half of the smallest
+  // number of float16. Their sum is 1e-5.
+  constexpr std::int64_t kOthers = 1000;
+  at::Tensor weight = at::tensor({-4.0, 1.0}, at::kDouble).repeat({kOthers + 1, 1});
+  weight.select(0, 0).zero_();
+  const at::Tensor hidden = at::tensor({4.625, 0.0}, at::kDouble).unsqueeze(0);
+  const at::Tensor exact = hidden.clone().set_requires_grad(true);
+  const at::Tensor target = at::zeros({1}, at::kLong);
+  at::cross_entropy_loss(at::linear(exact, weight), target).mul(65536).backward();
+  const at::Tensor narrow = hidden.to(at::kHalf).set_requires_grad(true);
+  const HeadTargets targets{.classes = target, .counted = 1};
+  linear_cross_entropy({narrow, weight.to(at::kHalf), {}}, targets, kChunk).loss.mul(65536).backward();
+  EXPECT_TRUE(at::allclose(narrow.grad().to(at::kDouble), exact.grad(), 0x1p-7, 0))
+      << narrow.grad() << exact.grad();
+}
+
 TEST(LinearCrossEntropyWithoutLabelsTest, TheGradientsAreZero) {
   Head head({.name = "", .z_loss = 0.1});
   head.targets.classes.fill_(kIgnoredTarget);
