@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -91,12 +92,28 @@ std::vector<fs::path> assets_of(const MergeOptions& options, const ckpt::Checkpo
   return ckpt::assets_beside(base.path());
 }
 
-// A checkpoint in several files does not protect them by itself once it is joined with another one.
-void check_output(const MergeOptions& options, const ckpt::Checkpoint& part) {
-  if (!fs::exists(options.output) || !fs::equivalent(options.output, part.directory())) return;
-  throw Error(ErrorKind::kUsage, fmt::format("the output '{}' is the directory of '{}', of which it is made",
-                                             options.output, part.path().string()))
+[[noreturn]] void refuse_output(const MergeOptions& options, const char* what, const ckpt::Checkpoint& part) {
+  throw Error(ErrorKind::kUsage, fmt::format("the output '{}' is {} '{}', of which it is made",
+                                             options.output, what, part.path().string()))
       .hint("write the output elsewhere");
+}
+
+// The writer protects the path of the base only, as the joined checkpoint has no other: its shards and the
+// files of the adapter are protected here.
+void check_output(const MergeOptions& options, ckpt::Checkpoint& part) {
+  if (!fs::exists(options.output)) return;
+  if (fs::equivalent(options.output, part.directory())) refuse_output(options, "the directory of", part);
+  if (fs::is_directory(options.output)) return;
+  const fs::path output = fs::canonical(options.output);
+  const auto is_output = [&](const std::string& name) {
+    return fs::weakly_canonical(part.directory() / name) == output;
+  };
+  for (std::size_t i = 0; i < part.tensors().size(); ++i) {
+    const ckpt::TensorFiles files = part.files_of(i);
+    if (std::any_of(files.pieces.begin(), files.pieces.end(), is_output) ||
+        std::any_of(files.copies.begin(), files.copies.end(), is_output))
+      refuse_output(options, "a file of", part);
+  }
 }
 
 }  // namespace

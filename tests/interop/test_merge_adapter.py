@@ -282,6 +282,27 @@ def test_the_base_and_the_adapter_are_never_replaced(accel, plain):
     assert_same(load_file(plain / "file.safetensors"), merged_by_peft(plain))
 
 
+def test_no_file_of_the_base_or_the_adapter_is_replaced_by_name(accel, tmp_path):
+    """A file as OUT may be a shard of the base, the only copy of the adapter, or a link to one of them."""
+    base = model_of("llama", torch.float32)
+    base.save_pretrained(tmp_path / "base", max_shard_size="60KB")
+    write_adapter(base, LoraConfig(**QV), tmp_path / "adapter")
+    (tmp_path / "link").symlink_to("adapter")
+    shards = sorted(path.name for path in (tmp_path / "base").glob("*.safetensors"))
+    assert len(shards) > 1
+    before = {path: path.read_bytes() for path in (*(tmp_path / "base").iterdir(), *(tmp_path / "adapter").iterdir())}
+    outputs = ["adapter/adapter_model.safetensors", "link/adapter_model.safetensors", *(f"base/{name}" for name in shards)]
+    for adapter in ("adapter", "adapter/adapter_model.safetensors"):
+        for output in outputs:
+            said = accel("merge-weights", "base", output, "--adapter", adapter, "--max-shard-size", "1GB", "--force", code=2).stderr
+            assert f"the output '{output}' is a file of '" in said
+            assert before == {path: path.read_bytes() for path in before}
+    for _ in range(2):  # Another file beside them may be replaced.
+        accel("merge-weights", "base", "adapter/merged.safetensors", "--adapter", "adapter/adapter_model.safetensors",
+              "--max-shard-size", "1GB", "--force")
+    assert_same(load_file(tmp_path / "adapter/merged.safetensors"), merged_by_peft(tmp_path))
+
+
 def test_a_dry_run_says_what_is_added(accel, plain):
     plan = accel("merge-weights", "base", "ours", "--adapter", "adapter", "--dry-run").stdout
     layer = "model.layers.0.self_attn.q_proj"
