@@ -265,6 +265,26 @@ def test_a_tensor_without_a_place_is_refused(accel, tmp_path):
     assert "save the base with an untied head first" in said
 
 
+@pytest.mark.parametrize("how", ["a matrix", "a replacement", "a base layer"])
+def test_two_tensors_for_one_place_are_refused(accel, plain, how):
+    """Names that differ in their first component alone may both be those of one tensor of the base."""
+    file, layer = plain / "adapter/adapter_model.safetensors", "layers.0.self_attn.q_proj"
+    tensors = load_file(file)
+    if how == "a matrix":
+        tensors.update({f"base_model.model.decoder.{layer}.lora_{part}.weight": tensors[f"base_model.model.model.{layer}.lora_{part}.weight"] + 1
+                        for part in "AB"})
+        what = f"'decoder.{layer}' and 'model.{layer}' of the adapter both change '{layer}.weight' of the base"
+        save_file({name.removeprefix("model."): tensor for name, tensor in load_file(plain / "base/model.safetensors").items()},
+                  plain / "base/model.safetensors", metadata={"format": "pt"})
+    else:
+        names = ("norm.weight", "model.norm.weight") if how == "a replacement" else ("model.norm.weight", "model.norm.base_layer.weight")
+        tensors.update({f"base_model.model.{name}": torch.full((24,), float(i)) for i, name in enumerate(names)})
+        what = ("'model.norm.weight' and 'norm.weight' of the adapter both change 'model.norm.weight'" if how == "a replacement" else
+                "the adapter has the tensor 'model.norm.weight' twice")
+    save_file(tensors, file, metadata={"format": "pt"})
+    refused(accel, plain, what)
+
+
 @pytest.mark.parametrize("flags", [("--verify",), ("--dtype", "bf16"), ("--rename", "a=b"), ("--step", "3")])
 def test_options_of_other_merges_are_refused(accel, plain, flags):
     refused(accel, plain, flags[0], 2, *flags)

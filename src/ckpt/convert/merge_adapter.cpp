@@ -53,7 +53,11 @@ bool add_to_layer(AdapterParts& parts, std::string_view name, std::size_t tensor
   for (const Ending& ending : kEndings) {
     if (!name.ends_with(ending.text)) continue;
     Layer& layer = parts.layers[std::string(name.substr(0, name.size() - ending.text.size()))];
-    (ending.is_b ? layer.b : layer.a) = tensor;
+    std::optional<std::size_t>& matrix = ending.is_b ? layer.b : layer.a;
+    if (matrix)
+      refuse(fmt::format("tensor '{}' of the adapter is the second one of its kind for its module", name),
+             kMergeInPython);
+    matrix = tensor;
     layer.is_embedding = ending.is_embedding;
     return true;
   }
@@ -77,7 +81,10 @@ AdapterParts parts_of(const OutputState& adapter) {
     constexpr std::string_view kBaseLayer = ".base_layer.";
     if (const std::size_t at = name.find(kBaseLayer); at != std::string::npos)
       name.replace(at, kBaseLayer.size(), ".");
-    parts.replaced_tensors.emplace(std::move(name), item.source);
+    const auto [place, is_new] = parts.replaced_tensors.emplace(std::move(name), item.source);
+    if (!is_new)
+      refuse(fmt::format("the adapter has the tensor '{}' twice, once in a base_layer", place->first),
+             kMergeInPython);
   }
   for (const auto& [module, layer] : parts.layers) {
     if (layer.a && layer.b) continue;
@@ -135,6 +142,7 @@ class Planner {
                          name, torch_name(entry.dtype), torch_name(item.dtype)),
              kMergeInPython);
     }
+    claim(replacing_, item, name);
     item.source = base_.tensors().size() + tensor;
     ++plan.replaced;
   }
@@ -147,6 +155,7 @@ class Planner {
                          module, torch_name(item.dtype)),
              "name the base as it was before it was quantized");
     }
+    claim(updating_, item, module);
     const TensorEntry& a = matrix(*layer.a);
     const TensorEntry& b = matrix(*layer.b);
     const auto is = [&](std::int64_t rows, std::int64_t columns) {
@@ -203,6 +212,16 @@ class Planner {
  private:
   [[nodiscard]] std::size_t place_of(const std::string& name) const { return names_.find(name).value(); }
 
+  /// Throws if the adapter has changed `item` in the same way under another name before. Names that differ
+  /// in their first component alone may be those of one tensor of the base.
+  void claim(std::map<std::string, std::string>& claims, const OutputItem& item, const std::string& name) {
+    const auto [before, is_new] = claims.emplace(fqn_of(item.path), name);
+    if (is_new) return;
+    refuse(fmt::format("'{}' and '{}' of the adapter both change '{}' of the base", before->second, name,
+                       before->first),
+           "name the base that the adapter was trained on");
+  }
+
   const TensorEntry& matrix(std::size_t tensor) const {
     const TensorEntry& entry = adapter_.tensors()[tensor];
     if (entry.shape.size() != 2) {
@@ -223,6 +242,10 @@ class Planner {
   const AdapterConfig& config_;
   BaseNames names_;
   std::set<std::string> missing_;
+  // The names in the adapter by those of the tensors of the base that they change. The adapter may replace a
+  // tensor and add a product to it.
+  std::map<std::string, std::string> replacing_;
+  std::map<std::string, std::string> updating_;
   std::optional<std::string> square_;
   std::optional<std::string> contradicting_;
 };
