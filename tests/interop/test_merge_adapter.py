@@ -265,6 +265,43 @@ def test_a_tensor_without_a_place_is_refused(accel, tmp_path):
     assert "save the base with an untied head first" in said
 
 
+WRONG_NUMBERS = {
+    "no rank": ({"rank_pattern": {"q_proj": 0}}, "'q_proj' of 'rank_pattern' is 0, not a positive whole number"),
+    "a negative rank": ({"rank_pattern": {"q_proj": -4}}, "'q_proj' of 'rank_pattern' is -4, not a positive whole number"),
+    "a part of a rank": ({"r": 4.5, "rank_pattern": {"q_proj": 4, "v_proj": 4}}, "'r' is 4.5, not a positive whole number"),
+    "a large alpha": ({"alpha_pattern": {"q_proj": 1e300}}, "'q_proj' of 'alpha_pattern' is 1e+300, which is not finite in float32"),
+    "a larger alpha": ({"lora_alpha": 1e39}, "'lora_alpha' is 1e+39, which is not finite in float32"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_NUMBERS)
+def test_ranks_and_alphas_without_a_finite_scaling_are_refused(accel, plain, kind):
+    """PEFT refuses a rank that is not positive, and a scaling that float32 does not have gives weights that are not finite."""
+    settings, what = WRONG_NUMBERS[kind]
+    file, config = plain / "adapter/adapter_model.safetensors", plain / "adapter/adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **settings}))
+    if kind == "no rank":  # The matrices have that rank.
+        tensors = load_file(file)
+        for name in [name for name in tensors if "q_proj" in name]:
+            tensors[name] = torch.zeros((0, 24) if "lora_A" in name else (24, 0))
+        save_file(tensors, file, metadata={"format": "pt"})
+    if "alpha" in kind:
+        assert not all(tensor.isfinite().all() for tensor in merged_by_peft(plain).values())
+    elif kind != "a part of a rank":
+        with pytest.raises(ValueError, match="positive integer"):
+            merged_by_peft(plain)
+    refused(accel, plain, what, 5)
+
+
+def test_the_first_pattern_of_the_file_counts(accel, plain):
+    """PEFT writes patterns sorted, but people who edit the file do not."""
+    config = plain / "adapter/adapter_config.json"
+    patterns = {"v_proj": 5, "layers.1.self_attn.v_proj": 3, "q_proj": -2}
+    config.write_text(json.dumps({**json.loads(config.read_text()), "alpha_pattern": patterns}))
+    accel("merge-weights", "base", "ours", "--adapter", "adapter")
+    assert_same(load_file(plain / "ours/model.safetensors"), merged_by_peft(plain))
+
+
 @pytest.mark.parametrize("how", ["a matrix", "a replacement", "a base layer"])
 def test_two_tensors_for_one_place_are_refused(accel, plain, how):
     """Names that differ in their first component alone may both be those of one tensor of the base."""

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
 
 namespace accel::ckpt {
@@ -48,17 +50,32 @@ bool is_unset(const json& value) {
       .hint("merge it in Python: merge_and_unload() of the PeftModel, then save_pretrained()");
 }
 
-double positive_number(const json& document, const char* key) {
-  const double value = document.at(key).get<double>();
-  if (std::isfinite(value) && value > 0) return value;
-  throw Error(ErrorKind::kCorrupt, fmt::format("'{}' is {}, not a positive number", key, value));
+double checked_rank(double value, const std::string& what) {
+  if (std::isfinite(value) && value > 0 && std::trunc(value) == value) return value;
+  throw Error(ErrorKind::kCorrupt, fmt::format("{} is {}, not a positive whole number", what, value));
 }
 
-std::vector<std::pair<NamePattern, double>> patterns(const json& document, const char* key) {
+// A rank is at least 1, so that a scaling is finite in float32 if alpha is.
+double checked_alpha(double value, const std::string& what) {
+  if (std::abs(value) <= std::numeric_limits<float>::max()) return value;
+  throw Error(ErrorKind::kCorrupt, fmt::format("{} is {}, which is not finite in float32", what, value));
+}
+
+double positive_alpha(const json& document) {
+  const double value = checked_alpha(document.at("lora_alpha").get<double>(), "'lora_alpha'");
+  if (value > 0) return value;
+  throw Error(ErrorKind::kCorrupt, fmt::format("'lora_alpha' is {}, not a positive number", value));
+}
+
+// PEFT takes the first pattern of the file that matches, and `json` would sort them.
+std::vector<std::pair<NamePattern, double>> patterns(const nlohmann::ordered_json& document, const char* key,
+                                                     double (*checked)(double, const std::string&)) {
   std::vector<std::pair<NamePattern, double>> result;
   if (!document.contains(key) || document.at(key).is_null()) return result;
-  for (const auto& [pattern, value] : document.at(key).items())
-    result.emplace_back(NamePattern(fmt::format("(.*\\.)?({})", pattern)), value.get<double>());
+  for (const auto& [pattern, value] : document.at(key).items()) {
+    result.emplace_back(NamePattern(fmt::format("(.*\\.)?({})", pattern)),
+                        checked(value.get<double>(), fmt::format("'{}' of '{}'", pattern, key)));
+  }
   return result;
 }
 
@@ -97,12 +114,13 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
   AdapterConfig config;
   use_json_file(path, kMostConfigBytes, [&](const json& document) {
     check_kind(document);
-    config.rank = positive_number(document, "r");
-    config.alpha = positive_number(document, "lora_alpha");
+    config.rank = checked_rank(document.at("r").get<double>(), "'r'");
+    config.alpha = positive_alpha(document);
     config.divides_by_root = document.value("use_rslora", false);
     config.fan_in_fan_out = document.value("fan_in_fan_out", false);
-    config.ranks = patterns(document, "rank_pattern");
-    config.alphas = patterns(document, "alpha_pattern");
+    const auto ordered = nlohmann::ordered_json::parse(read_text_file(path, kMostConfigBytes));
+    config.ranks = patterns(ordered, "rank_pattern", checked_rank);
+    config.alphas = patterns(ordered, "alpha_pattern", checked_alpha);
   });
   return config;
 }

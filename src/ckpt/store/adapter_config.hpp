@@ -19,7 +19,8 @@ struct AdapterConfig {
   bool divides_by_root = false;  ///< With `use_rslora` the scaling is alpha / sqrt(rank), else alpha / rank.
   bool fan_in_fan_out = false;   ///< The weights of the wrapped layers are [in, out], as those of Conv1D.
   /// `rank_pattern` and `alpha_pattern`: the first pattern that matches a module, or what follows a dot of
-  /// its name, gives the value. PEFT writes them sorted.
+  /// its name, gives the value. They have the order of the file. Ranks are positive whole numbers, and
+  /// alphas are finite in float32.
   std::vector<std::pair<NamePattern, double>> ranks;
   std::vector<std::pair<NamePattern, double>> alphas;
 

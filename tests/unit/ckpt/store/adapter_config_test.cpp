@@ -72,7 +72,7 @@ TEST_F(AdapterConfigTest, WhatIsMalformedIsRefused) {
   EXPECT_THAT(refusal("[]"), HasSubstr("cannot be read"));
   EXPECT_THAT(refusal(R"({"peft_type": "LORA"})"), HasSubstr("'r'"));
   EXPECT_THAT(refusal(R"({"peft_type": "LORA", "r": 0, "lora_alpha": 1})"),
-              HasSubstr("'r' is 0, not a positive number"));
+              HasSubstr("'r' is 0, not a positive whole number"));
   EXPECT_THAT(refusal(R"({"peft_type": "LORA", "r": "8", "lora_alpha": 1})"), HasSubstr("must be number"));
   EXPECT_THAT(refusal(R"({"peft_type": "LORA", "r": 8, "lora_alpha": 1, "rank_pattern": {"a": "b"}})"),
               HasSubstr("must be number"));
