@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import zlib
 
 import pytest
 import torch
@@ -120,3 +121,14 @@ def as_if_from_a_gpu(path):
             writer.write_record(name, data, len(data))
     writer.write_end_of_file()
     assert places > 0
+
+
+def forget_evaluation(checkpoint):
+    """Takes the evaluation out of the state, as an earlier accel wrote it."""
+    state, manifest = (json.loads((checkpoint / name).read_text()) for name in ("trainer_state.json", "accel_manifest.json"))
+    state.pop("evaluation", None)
+    text = json.dumps(state).encode()
+    (checkpoint / "trainer_state.json").write_bytes(text)
+    [entry] = [one for one in manifest["files"] if one["name"] == "trainer_state.json"]
+    entry.update(bytes=len(text), crc32=zlib.crc32(text))
+    (checkpoint / "accel_manifest.json").write_text(json.dumps(manifest))

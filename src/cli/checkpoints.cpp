@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
@@ -22,6 +23,7 @@
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
 #include "cli/run_place.hpp"
+#include "cli/step_losses.hpp"
 
 namespace accel::cli {
 namespace {
@@ -86,36 +88,39 @@ std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
   return all;
 }
 
-/// What the run has reported of its steps.
+/// What the run says of its steps.
 struct Reported {
   StepLosses losses;
-  ckpt::BestMetric metric;
+  ckpt::BestMetric metric = ckpt::BestMetric("loss");
+  std::optional<std::int64_t> best;  ///< The step of the best checkpoint, if one has a value.
 };
 
 /// The losses are shown beside the checkpoints, which can be listed without them.
-Reported reported_of(const RunPlace& place) {
-  try {
-    const ckpt::BestMetric metric = best_metric_of(place);
-    return {read_step_losses(place.metrics(), metric), metric};
-  } catch (const Error& error) {
-    if (is_by_signal(error.kind())) throw;
-    log::warn(error.message());
-    return {{}, ckpt::BestMetric("loss")};
-  }
-}
-
-std::optional<std::int64_t> best_of(const std::vector<Listed>& all, const Reported& reported) {
+Reported reported_of(const std::vector<Listed>& all, const RunPlace& place) {
+  const ckpt::RunCheckpoints checkpoints(place.checkpoints);
   std::vector<std::int64_t> whole;
   for (const Listed& one : all) {
     if (!one.why_not_whole) whole.push_back(one.step);
   }
-  return ckpt::best_step(whole, reported.losses.compared, reported.metric);
+  Reported reported;
+  try {
+    reported.metric = best_metric_of(place);
+    reported.losses = read_step_losses(place.metrics());
+    // A record of an evaluation may be lost, and the checkpoint of its step has the value nevertheless.
+    const ckpt::BestMetric loss("loss");
+    for (const auto& [step, value] : ckpt::checkpoint_values(checkpoints, whole, loss, place.metrics()))
+      reported.losses.held_out[step] = value;
+    reported.best = ckpt::best_checkpoint(checkpoints, whole, reported.metric, place.metrics());
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) throw;
+    log::warn(error.message());
+  }
+  return reported;
 }
 
 void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
-  const Reported reported = reported_of(place);
+  const Reported reported = reported_of(all, place);
   const StepLosses& losses = reported.losses;
-  const auto best = best_of(all, reported);
   const auto or_null = [](const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); };
   Json document{{"path", place.checkpoints.string()}, {"checkpoints", Json::array()}};
   for (const Listed& one : all) {
@@ -124,7 +129,7 @@ void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& 
     if (one.why_not_whole) entry["why"] = *one.why_not_whole;
     entry["loss"] = or_null(losses.training_at(one.step));
     entry["eval_loss"] = or_null(losses.held_out_at(one.step));
-    entry["best"] = best == one.step;
+    entry["best"] = reported.best == one.step;
     document["checkpoints"].push_back(std::move(entry));
   }
   out.json(document);
@@ -137,9 +142,8 @@ std::string state_of(const Listed& one, const std::string& best) {
 
 void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
   if (all.empty()) return out.line(fmt::format("{}: no checkpoints", place.checkpoints.string()));
-  const Reported reported = reported_of(place);
+  const Reported reported = reported_of(all, place);
   const StepLosses& losses = reported.losses;
-  const auto best = best_of(all, reported);
   const std::string what = reported.metric.key() == "eval_loss" ? "held-out loss" : reported.metric.key();
   const auto text_of = [](const std::optional<double>& loss) {
     return loss ? fmt::format("{:.4f}", *loss) : std::string();
@@ -150,7 +154,7 @@ void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& 
     rows.push_back({std::to_string(one.step), format_bytes(one.bytes),
                     one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
                     text_of(losses.training_at(one.step)), text_of(losses.held_out_at(one.step)),
-                    state_of(one, best == one.step ? what : "")});
+                    state_of(one, reported.best == one.step ? what : "")});
   }
   for (const std::ptrdiff_t column : {5, 4}) {
     const auto is_empty = [&](const auto& row) { return row[static_cast<std::size_t>(column)].empty(); };

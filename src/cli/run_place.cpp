@@ -51,11 +51,11 @@ std::int64_t require_step(const ckpt::RunCheckpoints& checkpoints, const RunPlac
 
 std::int64_t require_best(const ckpt::RunCheckpoints& checkpoints, const RunPlace& run) {
   const ckpt::BestMetric metric = best_metric_of(run);
-  const StepLosses losses = read_step_losses(run.metrics(), metric);
   const std::vector<std::int64_t> whole = whole_steps(checkpoints);
-  if (const auto best = ckpt::best_step(whole, losses.compared, metric)) return *best;
+  if (const auto best = ckpt::best_checkpoint(checkpoints, whole, metric, run.metrics())) return *best;
   std::vector<std::int64_t> evaluated;
-  for (const auto& [step, value] : losses.compared) evaluated.push_back(step);
+  for (const auto& [step, value] : ckpt::reported_values(run.metrics(), metric.key()))
+    evaluated.push_back(step);
   const bool is_loss = metric.key() == "eval_loss";
   throw Error(
       ErrorKind::kMissing,

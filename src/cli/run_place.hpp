@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/step_losses.hpp"
+#include "ckpt/store/best_checkpoint.hpp"
 
 namespace accel::cli {
 

@@ -32,7 +32,7 @@ std::optional<double> StepLosses::held_out_at(std::int64_t step) const {
   return found == held_out.end() ? std::nullopt : std::optional(found->second);
 }
 
-StepLosses read_step_losses(const std::filesystem::path& metrics, const ckpt::BestMetric& metric) {
+StepLosses read_step_losses(const std::filesystem::path& metrics) {
   StepLosses losses;
   if (!std::filesystem::exists(metrics)) return losses;
   const std::string text = read_text_file(metrics, kMostBytes);
@@ -45,7 +45,6 @@ StepLosses read_step_losses(const std::filesystem::path& metrics, const ckpt::Be
     if (!record.is_object() || !record.contains("step") || !record.at("step").is_number_integer()) continue;
     take_loss(record, "loss", losses.training);
     take_loss(record, "eval_loss", losses.held_out);
-    take_loss(record, metric.key().c_str(), losses.compared);
   }
   return losses;
 }

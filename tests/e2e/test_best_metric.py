@@ -170,6 +170,33 @@ def test_the_evaluation_is_in_the_checkpoint(accel, tmp_path, full):
     assert kept(accel, tmp_path)[0] == [best_after[steps], steps + 1]
 
 
+def test_commands_and_retention_agree_on_the_best(accel, tmp_path, full):
+    """metrics.jsonl may lose a record, and the checkpoints of an earlier accel have no evaluation in their states."""
+    best_after = {steps: best_of(first(full["loss"], steps)) for steps in range(1, STEPS + 1)}
+    steps = next(steps for steps in range(2, STEPS) if best_after[steps] < steps and best_after[steps + 1] < steps)
+    best, checkpoints, metrics = best_after[steps], tmp_path / "out/checkpoints", tmp_path / "out/metrics.jsonl"
+    accel("launch", prepare(tmp_path, max_steps=steps, checkpoint={"every": 1, "resume": "auto"}))
+    assert kept(accel, tmp_path) == (list(range(1, steps + 1)), [best])
+    text = metrics.read_text()
+    metrics.write_text("".join(line for line in text.splitlines(keepends=True)
+                               if json.loads(line)["step"] != best or "eval_loss" not in line))
+    assert kept(accel, tmp_path)[1] == [best]
+    [loss] = [one["eval_loss"] for one in json.loads(accel("checkpoints", tmp_path / "out", "--json").stdout)["checkpoints"]
+              if one["step"] == best]
+    assert loss == full["loss"][best]
+    accel("merge-weights", tmp_path / "out", tmp_path / "by_best", "--best")
+    accel("merge-weights", checkpoints / f"checkpoint_{best}", tmp_path / "by_step")
+    merged, expected = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("by_best", "by_step"))
+    assert merged == expected
+    metrics.write_text(text)
+    for step in range(1, steps + 1):
+        train_runs.forget_evaluation(checkpoints / f"checkpoint_{step}")
+    assert kept(accel, tmp_path)[1] == [best]
+    accel("launch", prepare(tmp_path, max_steps=steps + 1, checkpoint={
+        "every": 1, "total_limit": 1, "keep_best": True, "resume": "auto"}))
+    assert kept(accel, tmp_path) == ([best, steps + 1], [best])
+
+
 def test_a_kill_never_leaves_a_run_without_its_best_or_its_newest_checkpoints(accel, accel_path, tmp_path, full):
     """Rank 0 writes the manifest, renames, and removes old checkpoints; it is killed at points of all of them."""
     keys = {"max_steps": 6, "checkpoint": {"every": 1, "total_limit": 2, "keep_best": True, "resume": "auto"}}

@@ -1,11 +1,35 @@
 #include "ckpt/store/best_checkpoint.hpp"
 
+#include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "base/error.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
+#include "base/interrupt.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_state.hpp"
 
 namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostMetricsBytes = std::uint64_t{1} << 32;
+
+/// The state of a whole checkpoint. It is empty if an earlier accel wrote a file of another form.
+RunState state_of(const fs::path& checkpoint) {
+  try {
+    return read_run_state(checkpoint / kRunStateName);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUsage) throw;
+    return {};
+  }
+}
+
+}  // namespace
 
 double BestMetric::worst() const {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -23,17 +47,63 @@ std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,
   return best;
 }
 
-std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints, const BestMetric& metric) {
-  const std::vector<std::int64_t> steps = checkpoints.steps();
+std::map<std::int64_t, double> reported_values(const fs::path& metrics, const std::string& key) {
   std::map<std::int64_t, double> values;
-  for (const std::int64_t step : steps) {
-    const std::filesystem::path path = checkpoints.path_of(step);
-    if (!checkpoints.is_of_training(step) || why_not_whole(path, step)) continue;
-    const RunState state = read_run_state(path / kRunStateName);
-    if (const auto value = state.evaluation.find(metric.key()); value != state.evaluation.end())
-      values[step] = value->second;
+  if (!fs::exists(metrics)) return values;
+  const std::string text = read_text_file(metrics, kMostMetricsBytes);
+  const std::string quoted = '"' + key + '"';
+  for (std::size_t begin = 0; begin < text.size();) {
+    check_interrupted();
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (line.find(quoted) == std::string_view::npos) continue;  // Most lines need not be parsed.
+    const auto record = parse_json_or_discard(line);
+    if (!record.is_object() || !record.contains("step") || !record.at("step").is_number_integer()) continue;
+    const auto value = record.find(key);
+    if (value == record.end() || !value->is_number() || !std::isfinite(value->get<double>())) continue;
+    values[record.at("step").get<std::int64_t>()] = value->get<double>();
   }
-  return best_step(steps, values, metric);
+  return values;
+}
+
+std::map<std::int64_t, double> checkpoint_values(const RunCheckpoints& checkpoints,
+                                                 const std::vector<std::int64_t>& steps,
+                                                 const BestMetric& metric, const fs::path& metrics) {
+  std::map<std::int64_t, double> values;
+  std::vector<std::int64_t> unknown;
+  for (const std::int64_t step : steps) {
+    if (!checkpoints.is_of_training(step)) continue;
+    const std::map<std::string, double> evaluation = state_of(checkpoints.path_of(step)).evaluation;
+    if (const auto value = evaluation.find(metric.key()); value != evaluation.end()) {
+      values[step] = value->second;
+    } else {
+      unknown.push_back(step);
+    }
+  }
+  if (unknown.empty()) return values;
+  const std::map<std::int64_t, double> reported = reported_values(metrics, metric.key());
+  for (const std::int64_t step : unknown) {
+    if (const auto value = reported.find(step); value != reported.end()) values[step] = value->second;
+  }
+  return values;
+}
+
+std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
+                                            const std::vector<std::int64_t>& steps, const BestMetric& metric,
+                                            const fs::path& metrics) {
+  return best_step(steps, checkpoint_values(checkpoints, steps, metric, metrics), metric);
+}
+
+std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints, const BestMetric& metric,
+                                            const fs::path& metrics) {
+  std::vector<std::int64_t> whole;
+  for (const std::int64_t step : checkpoints.steps()) {
+    if (checkpoints.is_of_training(step) && !why_not_whole(checkpoints.path_of(step), step))
+      whole.push_back(step);
+  }
+  return best_checkpoint(checkpoints, whole, metric, metrics);
 }
 
 }  // namespace accel::ckpt

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,9 +38,30 @@ class BestMetric {
                                                     const std::map<std::int64_t, double>& values,
                                                     const BestMetric& metric);
 
-/// The step of the best whole checkpoint, by the evaluation that each of them has in its state. A checkpoint
-/// without an evaluation of its step does not count. Throws Error if one cannot be looked at.
+/// The finite values of `key` in the `metrics.jsonl` of a run, by step. There are none without the file. A
+/// line that is not a record, such as a last one that is not finished, is passed over. Of several records of
+/// a step the last counts. Throws Error if the file cannot be read.
+[[nodiscard]] std::map<std::int64_t, double> reported_values(const std::filesystem::path& metrics,
+                                                             const std::string& key);
+
+/// The values of `metric` of the checkpoints of `steps`, which are whole. The state of a checkpoint has its
+/// value, which is as durable as the checkpoint. Only a checkpoint whose state has none, as that of an
+/// earlier accel, has the one that `metrics`, the `metrics.jsonl` of the run, reports for its step. Throws
+/// Error if a state or that file cannot be read.
+[[nodiscard]] std::map<std::int64_t, double> checkpoint_values(const RunCheckpoints& checkpoints,
+                                                               const std::vector<std::int64_t>& steps,
+                                                               const BestMetric& metric,
+                                                               const std::filesystem::path& metrics);
+
+/// The best of the checkpoints of `steps`, which are whole and ascend, by checkpoint_values(). A checkpoint
+/// without a value does not count. Retention and the commands that name a best checkpoint all use this rule.
 [[nodiscard]] std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
-                                                          const BestMetric& metric);
+                                                          const std::vector<std::int64_t>& steps,
+                                                          const BestMetric& metric,
+                                                          const std::filesystem::path& metrics);
+/// The same for all whole checkpoints of the run.
+[[nodiscard]] std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
+                                                          const BestMetric& metric,
+                                                          const std::filesystem::path& metrics);
 
 }  // namespace accel::ckpt

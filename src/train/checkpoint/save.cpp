@@ -298,7 +298,8 @@ void CheckpointSaver::prune() {
   std::optional<std::int64_t> best;
   if (config_.checkpoint.keep_best && config_.checkpoint.total_limit > 0) {
     try {
-      best = ckpt::best_checkpoint(store_, ckpt::BestMetric(config_.best_metric));
+      best = ckpt::best_checkpoint(store_, ckpt::BestMetric(config_.best_metric),
+                                   config_.output_dir / "metrics.jsonl");
     } catch (const std::exception& error) {
       log::warn(fmt::format("no checkpoint is removed, because it is not known which is the best: {}",
                             error_of(error).message()));

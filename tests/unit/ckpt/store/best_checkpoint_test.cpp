@@ -37,17 +37,18 @@ void save(const RunCheckpoints& store, std::int64_t step, std::map<std::string, 
 TEST(BestCheckpointTest, IsTheOneWithTheBestNumberOfItsEvaluation) {
   const TempDir dir;
   const RunCheckpoints store(dir.path());
-  EXPECT_EQ(best_checkpoint(store, BestMetric("loss")), std::nullopt);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), dir / "metrics.jsonl"), std::nullopt);
   save(store, 10, {{"eval_loss", 3}, {"eval_accuracy", 0.5}, {"eval_wiki_loss", 1}});
   save(store, 20, {{"eval_loss", 2}, {"eval_accuracy", 0.75}, {"eval_wiki_loss", 2}});
   save(store, 100, {{"eval_loss", 2.5}, {"eval_accuracy", 0.25}});
   save(store, 110, {});
-  EXPECT_EQ(best_checkpoint(store, BestMetric("loss")), 20);
-  EXPECT_EQ(best_checkpoint(store, BestMetric("accuracy")), 20);
-  EXPECT_EQ(best_checkpoint(store, BestMetric("wiki_loss")), 10);
-  EXPECT_EQ(best_checkpoint(store, BestMetric("wiki_accuracy")), std::nullopt);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), dir / "metrics.jsonl"), 20);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("accuracy"), dir / "metrics.jsonl"), 20);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("wiki_loss"), dir / "metrics.jsonl"), 10);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("wiki_accuracy"), dir / "metrics.jsonl"), std::nullopt);
   save(store, 120, {{"eval_loss", 2}});
-  EXPECT_EQ(best_checkpoint(store, BestMetric("loss")), 120) << "of equals it is the newest";
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), dir / "metrics.jsonl"), 120)
+      << "of equals it is the newest";
 }
 
 TEST(BestCheckpointTest, OneThatIsNotWholeDoesNotCount) {
@@ -55,9 +56,31 @@ TEST(BestCheckpointTest, OneThatIsNotWholeDoesNotCount) {
   const RunCheckpoints store(dir.path());
   for (const std::int64_t step : {1, 2, 3}) save(store, step, {{"eval_loss", static_cast<double>(step)}});
   write_file(store.path_of(1) / kRunStateName, "{}");
-  EXPECT_EQ(best_checkpoint(store, BestMetric("loss")), 2);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), dir / "metrics.jsonl"), 2);
   std::filesystem::remove(store.path_of(2) / kManifestName);
-  EXPECT_EQ(best_checkpoint(store, BestMetric("loss")), 3);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), dir / "metrics.jsonl"), 3);
+}
+
+TEST(BestCheckpointTest, TheStateComesBeforeTheReportedValue) {
+  const TempDir dir;
+  const RunCheckpoints store(dir.path());
+  const BestMetric loss("loss");
+  const std::filesystem::path metrics = dir / "metrics.jsonl";
+  save(store, 2, {});
+  save(store, 4, {{"eval_loss", 2}});
+  save(store, 6, {{"eval_loss", 3}});
+  save(store, 8, {});
+  EXPECT_EQ(best_checkpoint(store, loss, metrics), 4);
+  // The record of step 4 is lost, and that of step 6 is not what the checkpoint has.
+  write_file(metrics,
+             "{\"step\":2,\"eval_loss\":2.5}\n{\"step\":6,\"eval_loss\":1}\n{\"step\":7,\"eval_loss\":0}\n"
+             "{\"step\":8,\"eval_loss\":null}\n{\"step\":8,\"eval_l");
+  EXPECT_EQ(best_checkpoint(store, loss, metrics), 4);
+  EXPECT_EQ(checkpoint_values(store, store.steps(), loss, metrics),
+            (std::map<std::int64_t, double>{{2, 2.5}, {4, 2}, {6, 3}}));
+  // A checkpoint of an earlier accel has its evaluation in the metrics alone.
+  write_file(metrics, "{\"step\":2,\"eval_loss\":1.5}\n");
+  EXPECT_EQ(best_checkpoint(store, loss, metrics), 2);
 }
 
 TEST(BestCheckpointTest, NoNumberIsBetterThanNan) {
