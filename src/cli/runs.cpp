@@ -105,7 +105,7 @@ void print_text(const std::vector<Run>& runs, Results& out) {
     std::string step = story.step > 0 || story.max_steps > 0 ? std::to_string(story.step) : "";
     if (story.max_steps > 0) step += fmt::format(" of {}", story.max_steps);
     rows.push_back({run.directory.string(), std::move(step),
-                    story.step > 0 ? fmt::format("{:.4f}", story.loss) : "",
+                    story.loss ? fmt::format("{:.4f}", *story.loss) : "",
                     story.eval_loss ? fmt::format("{:.4f}", *story.eval_loss) : "", ago(run.time, now),
                     state_text(run)});
   }
@@ -124,7 +124,7 @@ void print_json(const std::vector<Run>& runs, const fs::path& folder, Results& o
     if (is_early(run)) entry["why"] = as_utf8(story.stopped_early);
     entry["step"] = story.step;
     entry["max_steps"] = story.max_steps;
-    entry["loss"] = story.step > 0 ? Json(story.loss) : Json();
+    entry["loss"] = story.loss ? Json(*story.loss) : Json();
     entry["eval_loss"] = story.eval_loss ? Json(*story.eval_loss) : Json();
     entry["time"] = run.time > 0 ? Json(run.time) : Json();
     document["runs"].push_back(std::move(entry));

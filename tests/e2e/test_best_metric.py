@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import statistics
 import types
 
 import pytest
@@ -121,6 +122,27 @@ def test_runs_and_doctor_say_why_a_run_has_ended(accel, tmp_path, full):
     assert run["state"] == "finished" and run["why"].startswith(why) and run["step"] == expected
     assert f"early at step {expected} of {STEPS}: {why}" in accel("doctor", tmp_path / "out").stdout
     assert f"stopped early after step {expected}" in accel("watch", "--once", tmp_path / "out").stdout
+
+
+def test_the_steps_before_an_early_stop_are_recorded(accel, tmp_path, full):
+    """The last record is the mean over the steps since the one before, though log_every does not divide the step."""
+    expected = stop_of(full["loss"], 2)
+    found = {}
+    for name, every in {"each": 1, "one": 100}.items():
+        accel("launch", prepare(tmp_path, **{"early_stopping.patience": 2, "log_every": every, "output_dir": str(tmp_path / name)}))
+        records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        found[name] = {record["step"]: record["loss"] for record in records if "loss" in record}
+    assert list(found["each"]) == list(range(1, expected + 1)) and list(found["one"]) == [expected]
+    assert found["one"][expected] == pytest.approx(statistics.fmean(found["each"].values()), rel=1e-9)
+    [run] = [run for run in json.loads(accel("runs", tmp_path, "--json").stdout)["runs"] if run["run"].endswith("/one")]
+    assert (run["step"], run["loss"]) == (expected, found["one"][expected])
+    # An earlier accel did not write this record: there is no loss then.
+    metrics = tmp_path / "one/metrics.jsonl"
+    metrics.write_text("".join(line for line in metrics.read_text().splitlines(keepends=True) if '"loss"' not in line))
+    [run] = [run for run in json.loads(accel("runs", tmp_path, "--json").stdout)["runs"] if run["run"].endswith("/one")]
+    assert (run["step"], run["loss"]) == (expected, None)
+    [line] = [line for line in accel("runs", tmp_path).stdout.splitlines() if "/one " in line]
+    assert "0.0000" not in line and f"{full['loss'][expected]:.4f}" in line
 
 
 def best_of(values, greater=False):

@@ -110,7 +110,8 @@ std::string head_of(const RunStory& story, bool lives, double now) {
     if (story.step == 0) return "running: no step is reported yet";
     const double left = story.step_time_s * static_cast<double>(story.max_steps - story.step);
     return fmt::format("running: {}, loss {:.4f}, {} left; the last line is of {}",
-                       place_of(story.step, story.max_steps), story.loss,
+                       place_of(story.step, story.max_steps),
+                       story.loss.value_or(std::numeric_limits<double>::quiet_NaN()),
                        format_duration(std::max(0.0, left)), ago(story.line_time, now));
   }
   if (!story.end) {
@@ -232,7 +233,7 @@ std::vector<std::string> lines_of(const RunStory& story, bool lives, double now)
 nlohmann::ordered_json document_of(const RunStory& story) {
   nlohmann::ordered_json document = {{"max_steps", story.max_steps},
                                      {"step", story.step},
-                                     {"loss", story.loss},
+                                     {"loss", story.loss ? json(*story.loss) : json()},
                                      {"eval_loss", nullptr},
                                      {"time", story.line_time},
                                      {"step_time_s", story.step_time_s},

@@ -30,12 +30,13 @@ struct RunStory {
   std::optional<RunEnd> end;   ///< Absent while it runs, and if its launcher was killed.
   std::int64_t max_steps = 0;  ///< 0 if not known.
   std::int64_t step = 0;       ///< The step of the last line of metrics.jsonl; 0 if there is none.
-  double loss = 0;             ///< Its loss; NaN if it was not finite.
+  /// The loss of the last line of a step; NaN if it was not finite. Empty if there is no such line.
+  std::optional<double> loss;
   /// The held-out loss of the last evaluation, as far as the end of metrics.jsonl has it.
   std::optional<double> eval_loss;
   std::string stopped_early;    ///< Why the run ended before its last step; empty if it did not.
-  double line_time = 0;         ///< When it was written, in seconds since 1970.
-  double step_time_s = 0;       ///< Seconds of a step, as it says.
+  double line_time = 0;         ///< When that line was written, in seconds since 1970.
+  double step_time_s = 0;       ///< Seconds of a step, as that line says.
   std::int64_t checkpoint = 0;  ///< The step of the newest whole checkpoint; 0 if there is none.
   std::filesystem::path checkpoint_path;
 };

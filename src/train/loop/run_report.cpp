@@ -175,8 +175,17 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
     metric_sums_[i].sum += result.metrics[i];
     ++metric_sums_[i].steps;
   }
-  if (step % config_.log_every != 0 && step != config_.max_steps) return;
-  write_step(step, result, epoch, scaler);
+  if (step % config_.log_every == 0 || step == config_.max_steps) end_interval(step, result, scaler);
+}
+
+void RunReport::last_step(std::int64_t step, const StepResult& result,
+                          const std::optional<GradScaler>& scaler) {
+  if (logged_step_ < step) end_interval(step, result, scaler);
+}
+
+void RunReport::end_interval(std::int64_t step, const StepResult& result,
+                             const std::optional<GradScaler>& scaler) {
+  write_step(step, result, scaler);
   since_log_ = Clock::now();
   pause_s_ = 0;
   tokens_ = 0;
@@ -188,7 +197,7 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   logged_step_ = step;
 }
 
-void RunReport::write_step(std::int64_t step, const StepResult& result, double epoch,
+void RunReport::write_step(std::int64_t step, const StepResult& result,
                            const std::optional<GradScaler>& scaler) {
   const double seconds = seconds_since(since_log_) - pause_s_;
   Metrics line = {{"step", step},
@@ -200,7 +209,7 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
                   {"samples_per_s", static_cast<double>(samples_) / seconds},
                   {"tokens_per_s", static_cast<double>(tokens_) / seconds},
                   {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
-                  {"epoch", epoch},
+                  {"epoch", epoch_},
                   {"max_rss_bytes", max_rss_bytes()}};
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i) {

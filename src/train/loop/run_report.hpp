@@ -50,6 +50,8 @@ class RunReport {
   /// of the finite losses since the line before.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
+  /// Writes the line of `step` that ends the run early, unless step() has written it. Call before save().
+  void last_step(std::int64_t step, const StepResult& result, const std::optional<GradScaler>& scaler);
   /// Reports an evaluation of a set of held-out data (config::HeldOutData::name) that took `seconds`. These
   /// do not count as time of a step.
   void evaluation(std::int64_t step, const std::string& set, const Evaluation& evaluation, double seconds);
@@ -76,8 +78,9 @@ class RunReport {
 
   /// Writes a record, with the time of day and the attempt of the run.
   void write(Metrics metrics) const;
-  void write_step(std::int64_t step, const StepResult& result, double epoch,
-                  const std::optional<GradScaler>& scaler);
+  /// Writes the line of a step, and begins to count for the next line.
+  void end_interval(std::int64_t step, const StepResult& result, const std::optional<GradScaler>& scaler);
+  void write_step(std::int64_t step, const StepResult& result, const std::optional<GradScaler>& scaler);
   void offload() const;
 
   const config::TrainingConfig& config_;

@@ -155,6 +155,7 @@ class Trainer {
         evaluate_at(step);
       const bool is_early = early_stopping_ && early_stopping_->is_reached() && !last;
       last |= is_early;
+      if (is_early) report_.last_step(step, result, scaler_);
       const bool stops = result.stop && !last;
       const bool due = last || stops || schedule_.is_due(step, result.votes[2], saver_.in_flight());
       if (config_.checkpoint.enabled() && due) save(step, result, last, /*must_succeed=*/last || stops);
