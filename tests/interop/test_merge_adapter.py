@@ -265,6 +265,35 @@ def test_a_tensor_without_a_place_is_refused(accel, tmp_path):
     assert "save the base with an untied head first" in said
 
 
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_a_tied_pair_that_the_base_has_twice_is_not_changed_in_part(accel, tmp_path, target):
+    """PEFT adds to the tensor that embedding and head share; in a file one of two tensors would keep its values."""
+    torch.manual_seed(0)
+    base = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, tie_word_embeddings=True))
+    base.save_pretrained(tmp_path / "base")
+    write_adapter(base, LoraConfig(**{**QV, "target_modules": [target, "q_proj"]}), tmp_path / "adapter")
+    theirs = merged_by_peft(tmp_path)
+    began = load_file(tmp_path / "base/model.safetensors")
+    assert "lm_head.weight" not in began and not torch.equal(theirs["model.embed_tokens.weight"], began["model.embed_tokens.weight"])
+    if target == "embed_tokens":  # With one tensor for both there is nothing to refuse.
+        accel("merge-weights", "base", "one", "--adapter", "adapter")
+        assert_same(load_file(tmp_path / "one/model.safetensors"), theirs)
+    twice = {**began, "lm_head.weight": began["model.embed_tokens.weight"].clone()}
+    save_file(twice, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
+    assert_same(merged_by_peft(tmp_path), theirs)
+    said = refused(accel, tmp_path, "(tie_word_embeddings), and the base has both")
+    assert f"the adapter changes '{'model.' * (target == 'embed_tokens')}{target}.weight'" in said
+
+    # It is not refused for other layers, nor if the configuration does not tie them.
+    write_adapter(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base"), LoraConfig(**QV), tmp_path / "other")
+    accel("merge-weights", "base", "ours", "--adapter", "other")
+    assert load_file(tmp_path / "ours/model.safetensors").keys() == twice.keys()
+    config = tmp_path / "base/config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "tie_word_embeddings": False}))
+    accel("merge-weights", "base", "untied", "--adapter", "adapter")
+    assert_same(load_file(tmp_path / "untied/model.safetensors"), merged_by_peft(tmp_path))
+
+
 WRONG_NUMBERS = {
     "no rank": ({"rank_pattern": {"q_proj": 0}}, "'q_proj' of 'rank_pattern' is 0, not a positive whole number"),
     "a negative rank": ({"rank_pattern": {"q_proj": -4}}, "'q_proj' of 'rank_pattern' is -4, not a positive whole number"),

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/convert/adapter_ties.hpp"
 #include "ckpt/plan/safetensors.hpp"
 #include "ckpt/read/joined_checkpoint.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
@@ -284,6 +285,7 @@ AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter, const
   }
   planner.check_all_placed();
   planner.check_orientation();
+  check_adapter_ties(base, plan.state);
   plan.source = join(base, adapter);
   plan.output = max_shard_bytes > 0 ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes)
                                     : plan_same_safetensors_files(plan.state, plan.names, files);

@@ -28,7 +28,8 @@ struct AdapterMergePlan {
 /// product is computed and scaled in float32, and the sum gets the dtype of the base. `merged` is the plan of
 /// plan_merge for the adapter, which gives its tensors the names of PEFT. The files are those of the base; if
 /// `max_shard_bytes` is not 0, they are split anew. No tensor is read. Throws Error (kFailure) unless `base`
-/// is safetensors, each tensor of the adapter has its own place in the base, and shapes and ranks fit.
+/// is safetensors, each tensor of the adapter has its own place in the base, and shapes and ranks fit;
+/// and what check_adapter_ties() throws.
 [[nodiscard]] AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter,
                                                   const MergePlan& merged, const AdapterConfig& config,
                                                   std::uint64_t max_shard_bytes);
