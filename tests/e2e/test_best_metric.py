@@ -219,6 +219,39 @@ def test_commands_and_retention_agree_on_the_best(accel, tmp_path, full):
     assert kept(accel, tmp_path) == ([best, steps + 1], [best])
 
 
+def test_losses_of_other_held_out_data_are_not_compared(accel, tmp_path):
+    def launch(steps, **sets):
+        said = accel("launch", prepare(tmp_path, max_steps=steps, lr_scheduler={"type": "reduce_lr_on_plateau"}, checkpoint={
+            "every": 1, "total_limit": 1, "keep_best": True, "resume": "auto"}, **{
+                "early_stopping.patience": 100, "optimizer.lr": 0.01, **sets})).stderr
+        return said, json.loads((tmp_path / f"out/checkpoints/checkpoint_{steps}/trainer_state.json").read_text())
+
+    def text(name, data):
+        (tmp_path / name).write_bytes(data)
+        return str(tmp_path / name)
+
+    # No model that has read text knows these bytes.
+    other = {"format": "text", "path": text("other.txt", bytes(range(128, 256)) * 8), "sequence_length": 32}
+    _, before = launch(4)
+    said, after = launch(5, **{"data.eval": other})
+    loss = after["evaluation"]["eval_loss"]
+    assert before["early_stopping"]["best"] < loss, "the case shows nothing"
+    # The sets take all but their paths from data.eval, so that those of wiki are the same.
+    assert "resuming: contents of training.data.eval (CRC-32 of samples) was " in said and "eval_sets.wiki (" not in said
+    assert "early stopping begins anew" in said
+    assert after["early_stopping"] == {"metric": "eval_loss", "best": loss, "patience_counter": 0}
+    assert (after["plateau"]["best"], after["plateau"]["num_bad_epochs"]) == (loss, 0)
+    assert kept(accel, tmp_path) == ([5], [5])
+    # Another set than that of the metric is said, and changes nothing.
+    said, last = launch(6, **{"data.eval": other, "data.eval_sets": {"wiki": text("wiki2.txt", bytes(range(64)) * 16)}})
+    assert "resuming: contents of training.data.eval_sets.wiki (CRC-32 of samples) was " in said
+    assert "begins anew" not in said and "compares no loss" not in said
+    values = {5: loss, 6: last["evaluation"]["eval_loss"]}
+    assert last["early_stopping"]["best"] == last["plateau"]["best"] == min(values.values())
+    best = best_of(values)
+    assert kept(accel, tmp_path) == (sorted({best, 6}), [best])
+
+
 def test_a_kill_never_leaves_a_run_without_its_best_or_its_newest_checkpoints(accel, accel_path, tmp_path, full):
     """Rank 0 writes the manifest, renames, and removes old checkpoints; it is killed at points of all of them."""
     keys = {"max_steps": 6, "checkpoint": {"every": 1, "total_limit": 2, "keep_best": True, "resume": "auto"}}

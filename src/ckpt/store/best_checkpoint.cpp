@@ -47,6 +47,10 @@ std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,
   return best;
 }
 
+std::string held_out_setting(const std::string& set) {
+  return "contents of training.data.eval" + (set.empty() ? "" : "_sets." + set) + " (CRC-32 of samples)";
+}
+
 std::map<std::int64_t, double> reported_values(const fs::path& metrics, const std::string& key) {
   std::map<std::int64_t, double> values;
   if (!fs::exists(metrics)) return values;
@@ -93,7 +97,18 @@ std::map<std::int64_t, double> checkpoint_values(const RunCheckpoints& checkpoin
 std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
                                             const std::vector<std::int64_t>& steps, const BestMetric& metric,
                                             const fs::path& metrics) {
-  return best_step(steps, checkpoint_values(checkpoints, steps, metric, metrics), metric);
+  std::map<std::int64_t, double> values = checkpoint_values(checkpoints, steps, metric, metrics);
+  const std::string key = held_out_setting(metric.set());
+  std::string newest;  // The fingerprint of the newest checkpoint that has one.
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (!values.contains(*step)) continue;
+    const std::map<std::string, std::string> settings = state_of(checkpoints.path_of(*step)).settings;
+    const auto data = settings.find(key);
+    if (data == settings.end()) continue;
+    if (newest.empty()) newest = data->second;
+    if (data->second != newest) values.erase(*step);
+  }
+  return best_step(steps, values, metric);
 }
 
 std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints, const BestMetric& metric,

@@ -17,10 +17,14 @@ class BestMetric {
   /// `name` is "loss" or "accuracy", or one of these behind the name of a set and "_". An accuracy is better
   /// if it is greater, and a loss if it is less.
   explicit BestMetric(const std::string& name)
-      : key_("eval_" + name), greater_(name == "accuracy" || name.ends_with("_accuracy")) {}
+      : key_("eval_" + name),
+        set_(name.substr(0, name.find_last_of('_') == std::string::npos ? 0 : name.find_last_of('_'))),
+        greater_(name == "accuracy" || name.ends_with("_accuracy")) {}
 
   /// Its name in metrics.jsonl and in RunState::evaluation: "eval_loss".
   [[nodiscard]] const std::string& key() const { return key_; }
+  /// The name of its set of held-out data; empty for training.data.eval.
+  [[nodiscard]] const std::string& set() const { return set_; }
   /// False for NaN.
   [[nodiscard]] bool is_better(double value, double than) const {
     return greater_ ? value > than : value < than;
@@ -30,8 +34,13 @@ class BestMetric {
 
  private:
   std::string key_;
+  std::string set_;
   bool greater_;
 };
+
+/// The key in RunState::settings of the fingerprint of a set of held-out data, whose name is that of
+/// config::HeldOutData.
+[[nodiscard]] std::string held_out_setting(const std::string& set);
 
 /// The one of `steps`, which ascend, with the best value, of equals the last. Nothing if none has a value.
 [[nodiscard]] std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,
@@ -54,7 +63,9 @@ class BestMetric {
                                                                const std::filesystem::path& metrics);
 
 /// The best of the checkpoints of `steps`, which are whole and ascend, by checkpoint_values(). A checkpoint
-/// without a value does not count. Retention and the commands that name a best checkpoint all use this rule.
+/// without a value does not count. Values on other data than those of the newest checkpoint that names its
+/// held-out data do not count either; a checkpoint of an earlier accel, which names none, does. Retention and
+/// the commands that name a best checkpoint all use this rule.
 [[nodiscard]] std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
                                                           const std::vector<std::int64_t>& steps,
                                                           const BestMetric& metric,

@@ -39,6 +39,12 @@ void Plateau::restore(const State& state) {
   if (state.greedy.has_value() != is_greedy_) state_.greedy = initial;
 }
 
+void Plateau::forget_losses() {
+  state_.best.reset();
+  state_.num_bad_epochs = 0;
+  if (state_.greedy) state_.greedy->num_good_epochs = 0;
+}
+
 bool Plateau::is_better(double loss) const {
   const double best = state_.best.value_or(std::numeric_limits<double>::infinity());
   return loss <

@@ -29,6 +29,10 @@ class Plateau {
   /// Goes on from `state`. What only greedy counts begins anew if `state` is of the other schedule.
   void restore(const State& state);
 
+  /// Keeps the factor and the cooldown, and begins to compare losses anew: those that follow are of other
+  /// data.
+  void forget_losses();
+
   /// Call after each evaluation, with the same loss on every rank.
   void update(double loss);
 

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "core/config/keys/number_settings.hpp"
 
@@ -40,7 +41,9 @@ std::string layout_of(const Mesh& mesh) {
 }  // namespace
 
 std::map<std::string, std::string> settings_of(const config::Config& config, std::uint32_t graph,
-                                               const Samples& data, const Mesh& mesh) {
+                                               const Samples& data,
+                                               const std::vector<HeldOutSamples>& held_out,
+                                               const Mesh& mesh) {
   std::map<std::string, std::string> settings = config::number_settings(config);
   const config::TrainingConfig& run = *config.training;
   // 0 stands for max_steps.
@@ -49,10 +52,19 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.data_size());
   settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
   settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
+  for (const auto& [name, samples] : held_out)
+    settings[ckpt::held_out_setting(name)] = fmt::format("{:08x}", samples.source().fingerprint());
   settings["graph of training.model.path (CRC-32 of its classes)"] = fmt::format("{:08x}", graph);
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;
+}
+
+bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
+                        const std::map<std::string, std::string>& now, const std::string& set) {
+  const auto before = in_checkpoint.find(ckpt::held_out_setting(set));
+  const auto own = now.find(ckpt::held_out_setting(set));
+  return before != in_checkpoint.end() && own != now.end() && before->second != own->second;
 }
 
 std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,

@@ -7,6 +7,7 @@
 
 #include "core/config/config.hpp"
 #include "ranks/mesh.hpp"
+#include "train/loop/evaluate.hpp"
 #include "train/loop/samples.hpp"
 
 namespace accel::train {
@@ -16,7 +17,13 @@ namespace accel::train {
 /// fingerprint; the batch by the samples of all ranks together.
 [[nodiscard]] std::map<std::string, std::string> settings_of(const config::Config& config,
                                                              std::uint32_t graph, const Samples& data,
+                                                             const std::vector<HeldOutSamples>& held_out,
                                                              const Mesh& mesh);
+
+/// Whether a checkpoint has another fingerprint of the set of held-out data `set` than this run, so that the
+/// losses of the two cannot be compared. False if one of them has no fingerprint of the set.
+[[nodiscard]] bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
+                                      const std::map<std::string, std::string>& now, const std::string& set);
 
 /// Says what has changed from the settings in a checkpoint to those of this run, a sentence each.
 [[nodiscard]] std::vector<std::string> changed_settings(

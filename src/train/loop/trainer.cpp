@@ -113,7 +113,7 @@ class Trainer {
       samples.require_dtypes_of(batches_.data());
       if (config_.data.check_labels) samples.require_meaning_of_labels(labels_);
     }
-    settings_ = settings_of(config, graph_, batches_.data(), groups.mesh());
+    settings_ = settings_of(config, graph_, batches_.data(), held_out_, groups.mesh());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
     const std::string data = fmt::format("{}, {:08x}", batches_.data().source().size_text(),
                                          batches_.data().source().fingerprint());
@@ -218,13 +218,23 @@ class Trainer {
     steps_.set_skipped_in_a_row(state.skipped_in_a_row);
     if (plateau_ && state.plateau) {
       plateau_->restore(*state.plateau);
+      if (has_other_held_out(state.settings, settings_, "")) {
+        plateau_->forget_losses();
+        loaded.differences.push_back(
+            fmt::format("the held-out data are others, so {} goes on with its learning rate, and compares "
+                        "no loss with those before",
+                        config_.lr_scheduler.type));
+      }
     } else if (plateau_) {
       loaded.differences.push_back(
           fmt::format("the checkpoint has no state of {}; it begins anew", config_.lr_scheduler.type));
     }
     if (early_stopping_ && state.early_stopping) {
       const std::string& key = early_stopping_->metric().key();
-      if (state.early_stopping->metric == key) {
+      if (has_other_held_out(state.settings, settings_, early_stopping_->metric().set())) {
+        loaded.differences.push_back(
+            fmt::format("the data of {} are others, so early stopping begins anew", key));
+      } else if (state.early_stopping->metric == key) {
         early_stopping_->restore(*state.early_stopping);
       } else {
         loaded.differences.push_back(fmt::format("early stopping went by {} and goes by {}; it begins anew",

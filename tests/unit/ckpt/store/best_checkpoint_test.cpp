@@ -18,11 +18,13 @@ using accel::testing::TempDir;
 using accel::testing::write_file;
 
 /// Writes a whole checkpoint of a step with these numbers of an evaluation.
-void save(const RunCheckpoints& store, std::int64_t step, std::map<std::string, double> evaluation) {
+void save(const RunCheckpoints& store, std::int64_t step, std::map<std::string, double> evaluation,
+          std::map<std::string, std::string> settings = {}) {
   RunState state;
   state.step = step;
   state.world_size = 1;
   state.evaluation = std::move(evaluation);
+  state.settings = std::move(settings);
   const std::filesystem::path path = store.path_of(step);
   std::filesystem::create_directories(path);
   const std::string text = encode_run_state(state);
@@ -81,6 +83,24 @@ TEST(BestCheckpointTest, TheStateComesBeforeTheReportedValue) {
   // A checkpoint of an earlier accel has its evaluation in the metrics alone.
   write_file(metrics, "{\"step\":2,\"eval_loss\":1.5}\n");
   EXPECT_EQ(best_checkpoint(store, loss, metrics), 2);
+}
+
+TEST(BestCheckpointTest, ValuesOnOtherDataAreNotCompared) {
+  const TempDir dir;
+  const RunCheckpoints store(dir.path());
+  const std::filesystem::path metrics = dir / "metrics.jsonl";
+  const std::string eval = "contents of training.data.eval (CRC-32 of samples)";
+  const std::string wiki = "contents of training.data.eval_sets.wiki (CRC-32 of samples)";
+  save(store, 2, {{"eval_loss", 1}, {"eval_wiki_loss", 1}}, {{eval, "a"}, {wiki, "w"}});
+  save(store, 3, {{"eval_loss", 2}, {"eval_wiki_loss", 2}}, {{eval, "b"}, {wiki, "w"}});
+  save(store, 4, {{"eval_loss", 3}, {"eval_wiki_loss", 3}}, {{eval, "b"}, {wiki, "w"}});
+  save(store, 5, {}, {{eval, "c"}, {wiki, "v"}});  // It has no value, and so says nothing of others.
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), metrics), 3);
+  EXPECT_EQ(best_checkpoint(store, BestMetric("wiki_loss"), metrics), 2);
+  save(store, 1, {{"eval_loss", 0.5}});  // An earlier accel did not write the fingerprint.
+  EXPECT_EQ(best_checkpoint(store, BestMetric("loss"), metrics), 1);
+  for (const char* name : {"loss", "accuracy"}) EXPECT_EQ(BestMetric(name).set(), "");
+  EXPECT_EQ(BestMetric("my_wiki_loss").set(), "my_wiki");
 }
 
 TEST(BestCheckpointTest, NoNumberIsBetterThanNan) {

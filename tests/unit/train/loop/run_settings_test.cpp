@@ -23,7 +23,7 @@ Settings settings_on(const TempDir& dir, const std::string& text) {
   config::Config config;
   config.training.emplace();
   config.training->data.train = {"text", (dir / "text").string(), 8, ""};
-  return settings_of(config, 0, Samples::open(config.training->data.train, {}), Mesh{});
+  return settings_of(config, 0, Samples::open(config.training->data.train, {}), {}, Mesh{});
 }
 
 TEST(RunSettingsTest, AChangedTailIsSaidOnce) {
