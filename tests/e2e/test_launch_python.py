@@ -87,10 +87,6 @@ def test_accelerate_makes_no_fsdp_on_cpus_and_accel_says_so(accel, tmp_path):
     result = accel("launch", "c.yaml", "--", sys.executable, "train.py", PEERS)
     assert "DistributedType.MULTI_CPU ranks 2" in result.stdout
     assert "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program" in result.stderr
-    (tmp_path / "c.yaml").write_text((tmp_path / "c.yaml").read_text().replace("use_cpu: true", "use_cpu: false"))
-    alone = accel("launch", "c.yaml", "--", sys.executable, "train.py", PEERS)
-    assert "DistributedType.NO ranks 1" in alone.stdout
-    assert "Accelerate makes a run of its own of each of the 2 processes" in alone.stderr
 
 
 @pytest.mark.parametrize("broadcast, code", [({}, 6), ({"sync_module_states": False}, 6), ({"cpu_ram_efficient_loading": False}, 6),

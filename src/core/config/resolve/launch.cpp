@@ -325,10 +325,10 @@ void warn_of_launch(const Config& config, const Settings& settings, const Config
   const bool is_for_gpus = config.distributed_type == DistributedType::kFsdp ||
                            config.distributed_type == DistributedType::kMultiGpu;
   if (is_for_gpus && !on_cpu_by_choice && config.launch.num_processes > 1) {
-    warnings.push_back(fmt::format(
-        "no GPU is visible here, and without one Accelerate makes a run of its own of each of the {} "
-        "processes; with use_cpu: true, or --cpu, they train together",
-        config.launch.num_processes));
+    warnings.push_back(
+        fmt::format("on CPUs Accelerate makes a run of its own of each of the {} processes, since no GPU is "
+                    "visible here; with use_cpu: true, or --cpu, they train together",
+                    config.launch.num_processes));
   } else if (config.distributed_type == DistributedType::kFsdp) {
     warnings.push_back(warning_of_program_on_cpu(settings));
   }
