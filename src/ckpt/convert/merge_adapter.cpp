@@ -29,8 +29,8 @@ struct Layer {
 
 /// The tensors of an adapter by the modules and tensors of the base model that they belong to.
 struct AdapterParts {
-  std::map<std::string, Layer> layers;                  ///< By the name of the module.
-  std::map<std::string, std::size_t> replaced_tensors;  ///< By the name of the tensor.
+  std::map<std::string, Layer> layers;                  ///< The keys are names of modules.
+  std::map<std::string, std::size_t> replaced_tensors;  ///< The keys are names of tensors.
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) {

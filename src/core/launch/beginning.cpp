@@ -72,18 +72,6 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
 }
 
-/// The settings of a finished run that the configuration has otherwise, which change nothing any more.
-std::vector<std::string> other_settings(const fs::path& checkpoint, const config::Config& config) {
-  const auto before = ckpt::read_run_state(checkpoint / ckpt::kRunStateName).settings;
-  std::vector<std::string> others;
-  for (const auto& [key, value] : config::number_settings(config)) {
-    const auto old = before.find(key);
-    if (old != before.end() && old->second != value)
-      others.push_back(fmt::format("{} was {} and is {}", key, old->second, value));
-  }
-  return others;
-}
-
 /// Whether a run has stopped early at a checkpoint, by the configuration as it is now.
 bool has_stopped_early(const fs::path& checkpoint, const config::TrainingConfig& training) {
   const std::int64_t patience = training.early_stopping.patience;
@@ -112,7 +100,9 @@ Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const co
             : fmt::format("{} is {}", training.epochs > 0 ? "the last step" : "training.max_steps", last);
     log::info(fmt::format("the run is finished: '{}' is of step {}, and {}; nothing to do",
                           checkpoint.string(), step, why));
-    if (const auto others = other_settings(checkpoint, loaded.config); !others.empty()) {
+    const ckpt::RunState state = ckpt::read_run_state(checkpoint / ckpt::kRunStateName);
+    const auto others = config::changed_settings(state.settings, config::number_settings(loaded.config));
+    if (!others.empty()) {
       log::warn(
           fmt::format("the finished run had other settings: {}; choose another training.output_dir "
                       "for a run with these",

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-
 #include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "core/config/keys/number_settings.hpp"
@@ -14,22 +12,6 @@ namespace {
 constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
 /// Older checkpoints have this fingerprint alone.
 constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
-
-/// The settings of a checkpoint under the names that they have now.
-std::map<std::string, std::string> with_present_names(const std::map<std::string, std::string>& settings) {
-  constexpr std::string_view kOldOptions = "training.ddp.power_sgd.";
-  std::map<std::string, std::string> renamed;
-  for (const auto& [key, value] : settings) {
-    if (!key.starts_with(kOldOptions)) {
-      renamed[key] = value;
-      continue;
-    }
-    const std::string name = key.substr(kOldOptions.size());
-    renamed["training.ddp.comm_state_option." + (name == "start_iter" ? "start_powerSGD_iter" : name)] =
-        value;
-  }
-  return renamed;
-}
 
 std::string layout_of(const Mesh& mesh) {
   const std::string shards = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards");
@@ -68,22 +50,9 @@ bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
 }
 
 std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
-                                          const std::map<std::string, std::string>& now) {
-  const std::map<std::string, std::string> before = with_present_names(in_checkpoint);
-  const auto has_changed = [&](const std::string& key) {
-    const auto old = before.find(key);
-    const auto own = now.find(key);
-    return old != before.end() && own != now.end() && old->second != own->second;
-  };
-  const bool other_precision = has_changed("mixed_precision");
-  std::vector<std::string> changes;
-  for (const auto& [key, value] : now) {
-    if (!has_changed(key) || (other_precision && config::follows_mixed_precision(key))) continue;
-    if (key == kOldContents && before.contains(kContents)) continue;
-    const auto text = [](const std::string& setting) { return setting.empty() ? "not set" : setting; };
-    changes.push_back(fmt::format("{} was {} and is {}", key, text(before.at(key)), text(value)));
-  }
-  return changes;
+                                          std::map<std::string, std::string> now) {
+  if (in_checkpoint.contains(kContents)) now.erase(kOldContents);
+  return config::changed_settings(in_checkpoint, now);
 }
 
 }  // namespace accel::train

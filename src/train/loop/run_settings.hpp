@@ -27,6 +27,6 @@ namespace accel::train {
 
 /// Says what has changed from the settings in a checkpoint to those of this run, a sentence each.
 [[nodiscard]] std::vector<std::string> changed_settings(
-    const std::map<std::string, std::string>& in_checkpoint, const std::map<std::string, std::string>& now);
+    const std::map<std::string, std::string>& in_checkpoint, std::map<std::string, std::string> now);
 
 }  // namespace accel::train

@@ -1,10 +1,32 @@
 #include "core/config/keys/number_settings.hpp"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/config/keys/document.hpp"
 
 namespace accel::config {
+namespace {
+
+/// The settings of a checkpoint under the names that they have now.
+std::map<std::string, std::string> with_present_names(const std::map<std::string, std::string>& settings) {
+  constexpr std::string_view kOldOptions = "training.ddp.power_sgd.";
+  std::map<std::string, std::string> renamed;
+  for (const auto& [key, value] : settings) {
+    if (!key.starts_with(kOldOptions)) {
+      renamed[key] = value;
+      continue;
+    }
+    const std::string name = key.substr(kOldOptions.size());
+    renamed["training.ddp.comm_state_option." + (name == "start_iter" ? "start_powerSGD_iter" : name)] =
+        value;
+  }
+  return renamed;
+}
+
+}  // namespace
 
 std::map<std::string, std::string> number_settings(const Config& config) {
   std::map<std::string, std::string> settings;
@@ -17,6 +39,24 @@ std::map<std::string, std::string> number_settings(const Config& config) {
 
 bool follows_mixed_precision(const std::string& key) {
   return key.starts_with("fsdp_config.") && key.ends_with("_dtype");
+}
+
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
+                                          const std::map<std::string, std::string>& now) {
+  const std::map<std::string, std::string> before = with_present_names(in_checkpoint);
+  const auto has_changed = [&](const std::string& key) {
+    const auto old = before.find(key);
+    const auto own = now.find(key);
+    return old != before.end() && own != now.end() && old->second != own->second;
+  };
+  const bool other_precision = has_changed("mixed_precision");
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : now) {
+    if (!has_changed(key) || (other_precision && follows_mixed_precision(key))) continue;
+    const auto text = [](const std::string& setting) { return setting.empty() ? "not set" : setting; };
+    changes.push_back(fmt::format("{} was {} and is {}", key, text(before.at(key)), text(value)));
+  }
+  return changes;
 }
 
 }  // namespace accel::config

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/config/config.hpp"
 
@@ -14,5 +15,10 @@ std::map<std::string, std::string> number_settings(const Config& config);
 
 /// Whether a setting of number_settings() follows from mixed_precision, unless it is set.
 bool follows_mixed_precision(const std::string& key);
+
+/// Says what has changed from the settings in a checkpoint to those of now, a sentence each, of the settings
+/// that both have. One that follows from mixed_precision is left out if that has changed.
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
+                                          const std::map<std::string, std::string>& now);
 
 }  // namespace accel::config
