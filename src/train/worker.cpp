@@ -25,7 +25,7 @@
 #include "core/config/keys/document.hpp"
 #include "train/c10d/group.hpp"
 #include "train/crash_report.hpp"
-#include "train/device/cuda.hpp"
+#include "train/device/accelerator.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
 #include "train/graph/run/executor.hpp"
@@ -78,8 +78,7 @@ at::Device device_of(const config::Config& config, const Rank& rank) {
   if (config.launch.use_cpu || config.launch.gpu_ids.empty()) return at::kCPU;
   // With Gloo there may be more ranks than GPUs.
   const int gpu = rank.local_rank % static_cast<int>(config.launch.gpu_ids.size());
-  load_cuda(gpu);
-  return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
+  return load_accelerator(gpu);
 }
 
 /// Logs the first line of a run: ranks, device and backend, which are easily other than intended.
@@ -88,7 +87,7 @@ void report_device(const config::Config& config, const Rank& rank, at::Device de
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   const std::string devices =
-      device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : std::string("the CPU");
+      !device.is_cpu() ? count(config.launch.gpu_ids.size(), "GPU") : std::string("the CPU");
   const std::string where = config.launch.num_machines == 1
                                 ? devices
                                 : fmt::format("{} machines, here on {}", config.launch.num_machines, devices);
@@ -147,7 +146,7 @@ ExitCode run() {
   keep_memory_of_large_tensors();
   if (onednn_multiplies_faster()) multiply_with_onednn();
   if (config.training && config.training->tf32) allow_tf32(*config.training->tf32);
-  const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
+  const c10::OptionalDeviceGuard guard(!device.is_cpu() ? std::optional(device) : std::nullopt);
   const auto timeout = std::chrono::duration<double>(config.launch.collective_timeout_s);
   Group group = Group::connect(rank, config.launch.backend, device,
                                std::chrono::duration_cast<std::chrono::milliseconds>(timeout));

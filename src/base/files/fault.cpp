@@ -202,6 +202,11 @@ std::optional<Plan>& scoped_plan() {
 
 bool is_built_in() { return kBuiltIn; }
 
+const char* device_module() {
+  const char* const path = kBuiltIn ? std::getenv("ACCEL_DEVICE_MODULE") : nullptr;
+  return path == nullptr || *path == '\0' ? nullptr : path;
+}
+
 std::string_view name_of(Operation operation) { return kOperations[static_cast<std::size_t>(operation)]; }
 
 Scope::Scope(std::string_view plan) {

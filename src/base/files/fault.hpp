@@ -45,6 +45,10 @@ enum class Operation {
 /// Whether this build has fault points.
 bool is_built_in();
 
+/// The module of a device that a test puts in the place of GPUs (ACCEL_DEVICE_MODULE, tests/sim); null
+/// without it, and without fault points.
+const char* device_module();
+
 /// The name in the log: "rename", "sync-dir".
 std::string_view name_of(Operation operation);
 

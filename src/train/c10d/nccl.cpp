@@ -4,12 +4,12 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/error.hpp"
-#include "train/device/cuda.hpp"
+#include "train/device/accelerator.hpp"
 
 namespace accel::train {
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request) {
-  void* const get_versions = cuda_symbol(kNcclVersionsSymbol);
+  void* const get_versions = accelerator_symbol(kNcclVersionsSymbol);
   if (get_versions == nullptr)
     throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU for each rank").hint("use backend: gloo");
   NcclVersions versions;
@@ -19,7 +19,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request) {
         .hint("build accel again with the nccl.h of this libtorch, or use launch.backend: gloo");
   }
   c10::intrusive_ptr<c10d::Backend> backend;
-  reinterpret_cast<MakeNccl*>(cuda_symbol(kMakeNcclSymbol))(request, backend);
+  reinterpret_cast<MakeNccl*>(accelerator_symbol(kMakeNcclSymbol))(request, backend);
   return backend;
 }
 

@@ -26,7 +26,7 @@ struct NcclRequest {
   std::chrono::milliseconds timeout;  ///< The time-out of a collective.
 };
 
-/// The two functions of accel-cuda.so (device/cuda.hpp), the module that links libtorch_cuda and NCCL.
+/// The two functions of accel-cuda.so (device/accelerator.hpp), the module that links libtorch_cuda and NCCL.
 inline constexpr const char* kMakeNcclSymbol = "accel_make_nccl";
 inline constexpr const char* kNcclVersionsSymbol = "accel_nccl_versions";
 

@@ -1,25 +1,28 @@
-#include "train/device/cuda.hpp"
+#include "train/device/accelerator.hpp"
 
-#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/files/fault.hpp"
 
 namespace accel::train {
 namespace {
 
-void* cuda_module = nullptr;
+void* module = nullptr;
 
 std::filesystem::path module_path() {
+  if (const char* const other = fault::device_module()) return other;
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / kCudaModuleFile;
 }
 
 }  // namespace
 
-void load_cuda(int device_index) {
+c10::Device load_accelerator(int index) {
   const std::filesystem::path path = module_path();
   if (!std::filesystem::exists(path)) {
     throw Error(ErrorKind::kFailure,
@@ -28,24 +31,26 @@ void load_cuda(int device_index) {
             "accel was built without the CUDA and NCCL headers; install them and build again, or use "
             "use_cpu: true");
   }
-  cuda_module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (cuda_module == nullptr) {
-    throw Error(ErrorKind::kFailure, fmt::format("cannot load libtorch's CUDA libraries: {}", ::dlerror()))
+  module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (module == nullptr) {
+    throw Error(ErrorKind::kFailure, fmt::format("cannot load the libraries of the GPU: {}", ::dlerror()))
         .hint("run on the CPU with use_cpu: true");
   }
-  const int visible = at::detail::getCUDAHooks().deviceCount();
-  if (device_index >= visible) {
+  const auto type = at::isPrivateUse1HooksRegistered() ? c10::DeviceType::PrivateUse1 : c10::DeviceType::CUDA;
+  const int visible = c10::impl::VirtualGuardImpl(type).deviceCount();
+  if (index >= visible) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("this rank runs on GPU {}, but libtorch sees {} GPUs", device_index, visible))
+                fmt::format("this rank runs on GPU {}, but libtorch sees {} GPUs", index, visible))
         .hint(
             "is the NVIDIA driver recent enough for this libtorch (nvidia-smi says)? use_cpu: true runs on "
             "the CPU");
   }
+  return {type, static_cast<c10::DeviceIndex>(index)};
 }
 
-void* cuda_symbol(const char* name) {
-  if (cuda_module == nullptr) return nullptr;
-  void* const symbol = ::dlsym(cuda_module, name);
+void* accelerator_symbol(const char* name) {
+  if (module == nullptr) return nullptr;
+  void* const symbol = ::dlsym(module, name);
   if (symbol == nullptr)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kCudaModuleFile));
   return symbol;

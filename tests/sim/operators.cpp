@@ -1,0 +1,406 @@
+// The operators of the simulated device: the kernels of the CPU, on the tensors' memory.
+//
+// An operator without a kernel for a device takes libtorch's composite form, whose last bits may differ from
+// those of the CPU's kernel. So every operator that has a kernel for the CPU gets one here, which calls it.
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cost.hpp"
+#include "device.hpp"
+
+namespace accel::sim {
+namespace {
+
+using torch::jit::Stack;
+
+bool is_sim(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kSim; }
+
+/// The sizes of their results depend on values, so a device makes the host wait.
+bool reads_values(const c10::OperatorHandle& op, const Stack& stack, std::size_t first) {
+  static const std::set<std::string_view> names = {"aten::nonzero",
+                                                   "aten::masked_select",
+                                                   "aten::_unique2",
+                                                   "aten::unique_dim",
+                                                   "aten::unique_consecutive",
+                                                   "aten::equal",
+                                                   "aten::bincount",
+                                                   "aten::histc"};
+  const std::string& name = op.schema().name();
+  if (names.contains(name)) return true;
+  if (!name.starts_with("aten::index") && name != "aten::_index_put_impl_") return false;
+  // Indices that are masks are turned into numbers first.
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    if (!stack[i].isOptionalTensorList()) continue;
+    for (const std::optional<at::Tensor>& index : stack[i].toOptionalTensorVector()) {
+      if (index && index->defined() &&
+          (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Replaces the tensors of a call by tensors of the CPU on the same memory, and the results by tensors of the
+/// device.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, Stack* stack)
+      : op_(op),
+        stack_(*stack),
+        first_(stack->size() - op.schema().arguments().size()),
+        device_(Device::instance()),
+        stream_(device_.current_stream()),
+        work_(device_, stream_, op.schema().name()) {}
+
+  void run() {
+    const bool synchronizes = reads_values(op_, stack_, first_);
+    take_arguments();
+    const double flops = flops_of(op_.schema().name(), sim_tensors());
+    const at::ScalarType dtype = sim_.empty() ? at::kFloat : sim_.front().original.scalar_type();
+    call_cpu();
+    give_results();
+    work_.end(seconds_of(device_.timeline().speeds(), flops, dtype, work_.bytes()));
+    if (synchronizes) device_.synchronize_stream(stream_, op_.schema().name());
+  }
+
+ private:
+  struct Pair {
+    at::Tensor original;
+    at::Tensor alias;
+  };
+
+  at::Tensor alias_of(const at::Tensor& tensor, bool writes) {
+    if (!is_sim(tensor)) {
+      TORCH_CHECK(!tensor.defined() || tensor.dim() == 0 || allows_cpu_tensors(), op_.schema().name(),
+                  ": a tensor is on the CPU and another on the simulated device");
+      return tensor;
+    }
+    // The same tensor may be an argument twice, such as self and out.
+    work_.access(tensor, writes);
+    for (const Pair& pair : sim_) {
+      if (pair.original.is_same(tensor)) return pair.alias;
+    }
+    sim_.push_back({tensor, device_.on_cpu(tensor)});
+    return sim_.back().alias;
+  }
+
+  /// CUDA's indexing takes indices on the CPU.
+  [[nodiscard]] bool allows_cpu_tensors() const {
+    return op_.schema().name().starts_with("aten::index") || op_.schema().name() == "aten::_index_put_impl_";
+  }
+
+  void take_arguments() {
+    const auto& arguments = op_.schema().arguments();
+    bool has_generator = false;
+    // Reads come first: a write that follows them is by the same work.
+    for (const bool writes : {false, true}) {
+      for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const auto* const alias = arguments[i].alias_info();
+        if ((alias != nullptr && alias->isWrite()) != writes) continue;
+        c10::IValue& value = stack_[first_ + i];
+        if (value.isTensor()) {
+          value = alias_of(value.toTensor(), writes);
+        } else if (value.isTensorList()) {
+          c10::List<at::Tensor> list;
+          for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(alias_of(tensor, writes));
+          value = list;
+        } else if (value.isOptionalTensorList()) {
+          c10::List<std::optional<at::Tensor>> list;
+          for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+            list.push_back(tensor ? std::optional(alias_of(*tensor, writes)) : std::nullopt);
+          value = list;
+        } else if (value.isDevice()) {
+          if (value.toDevice().type() == kSim) value = c10::Device(at::kCPU);
+        } else if (is_generator(*arguments[i].type())) {
+          has_generator = true;
+          value = inner_generator(value.toOptional<at::Generator>());
+        }
+      }
+    }
+    draws_ = op_.hasTag(at::Tag::nondeterministic_seeded) && !has_generator;
+  }
+
+  static bool is_generator(const c10::Type& type) {
+    return type.str().find("Generator") != std::string::npos;
+  }
+
+  void call_cpu() {
+    if (!draws_) return op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+    // The kernel draws from the CPU's own generator, which gets the state of the device's for that time.
+    at::Generator cpu = at::globalContext().defaultGenerator(at::Device(at::kCPU));
+    at::Generator ours = inner_generator(std::nullopt);
+    const at::Tensor kept = cpu.get_state();
+    cpu.set_state(ours.get_state());
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+    ours.set_state(cpu.get_state());
+    cpu.set_state(kept);
+  }
+
+  std::vector<at::Tensor> sim_tensors() const {
+    std::vector<at::Tensor> tensors;
+    for (const Pair& pair : sim_) tensors.push_back(pair.original);
+    return tensors;
+  }
+
+  void give_results() {
+    const std::size_t results = op_.schema().returns().size();
+    for (std::size_t i = stack_.size() - results; i < stack_.size(); ++i) {
+      c10::IValue& value = stack_[i];
+      if (value.isTensor()) {
+        value = given(value.toTensor());
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(given(tensor));
+        value = list;
+      }
+    }
+    // An output that was written without being returned may have grown as well.
+    for (const Pair& pair : sim_) follow(pair);
+  }
+
+  at::Tensor given(const at::Tensor& result) {
+    if (!result.defined() || !result.device().is_cpu()) return result;
+    for (const Pair& pair : sim_) {
+      if (result.is_same(pair.alias)) return pair.original;
+    }
+    for (const Pair& pair : sim_) {
+      if (!pair.alias.has_storage() || result.storage().data() == nullptr ||
+          result.storage().data() != pair.alias.storage().data())
+        continue;
+      return at::native::as_strided_tensorimpl(pair.original, result.sizes(), result.strides(),
+                                               result.storage_offset());
+    }
+    return moved(result);
+  }
+
+  at::Tensor moved(const at::Tensor& result) {
+    const std::size_t bytes = result.storage().nbytes();
+    c10::DataPtr data = device_allocator()->allocate(bytes);
+    if (bytes > 0) std::memcpy(device_.bytes_of(data.get()), result.storage().data(), bytes);
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), device_allocator(), true);
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(),
+                                                        result.storage_offset());
+    work_.access(tensor, /*writes=*/true);
+    return tensor;
+  }
+
+  /// Gives an argument the sizes that its alias has got, and the memory.
+  void follow(const Pair& pair) {
+    if (!pair.alias.has_storage()) return;
+    c10::TensorImpl* const original = pair.original.unsafeGetTensorImpl();
+    const void* const bytes = pair.original.storage().data() == nullptr
+                                  ? nullptr
+                                  : device_.bytes_of(pair.original.storage().data());
+    const bool grew = pair.alias.storage().data() != bytes;
+    if (grew) {
+      const at::Tensor other = moved(pair.alias);
+      original->set_storage_keep_dtype(other.storage());
+    }
+    if (grew || pair.alias.sizes() != pair.original.sizes() ||
+        pair.alias.strides() != pair.original.strides())
+      original->set_sizes_and_strides(pair.alias.sizes(), pair.alias.strides(), pair.alias.storage_offset());
+  }
+
+  const c10::OperatorHandle& op_;
+  Stack& stack_;
+  std::size_t first_;
+  Device& device_;
+  StreamNumber stream_;
+  Device::Work work_;
+  std::vector<Pair> sim_;
+  bool draws_ = false;
+};
+
+void on_memory(const c10::OperatorHandle& op, Stack* stack) { Call(op, stack).run(); }
+
+/// Runs a kernel of the CPU that changes sizes and strides alone on the device's tensors themselves.
+void on_metadata(const c10::OperatorHandle& op, Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+at::Tensor empty_memory_format(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                               std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
+                               std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!pinned.value_or(false), "only tensors of the CPU can be pinned");
+  const c10::DeviceIndex before = exchange_device(device ? device->index() : -1);
+  at::Tensor tensor = at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), device_allocator(),
+                                                c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                c10::dtype_or_default(dtype), format);
+  exchange_device(before);
+  return tensor;
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
+                         std::optional<at::Device> device, std::optional<bool> pinned) {
+  TORCH_CHECK(!pinned.value_or(false), "only tensors of the CPU can be pinned");
+  const c10::DeviceIndex before = exchange_device(device ? device->index() : -1);
+  at::Tensor tensor = at::detail::empty_strided_generic(
+      C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), device_allocator(),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
+  exchange_device(before);
+  return tensor;
+}
+
+// As with CUDA: the host waits unless the copy is non-blocking and to or from pinned memory. Pageable memory
+// is staged when it is the source, and makes the host wait when it is the target.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (from.numel() == 0) return to;
+  Device& device = Device::instance();
+  const at::NoGradGuard no_grad;
+  const auto& host = from.is_cpu() ? from : to;
+  const bool between = from.is_cpu() != to.is_cpu();
+  const bool is_pinned = between && device.is_pinned(host.storage().data());
+  at::Tensor source = from;
+  if (between && from.scalar_type() != to.scalar_type()) {
+    // The values are converted on the device.
+    if (to.is_cpu()) {
+      source = from.to(to.scalar_type());
+    } else {
+      const at::Tensor same =
+          at::empty_strided(from.sizes(), from.strides(), to.options().dtype(from.dtype()));
+      copy_from(from, same, non_blocking);
+      const at::Tensor target = to;
+      target.copy_(same);
+      return to;
+    }
+  }
+  const StreamNumber stream = device.current_stream();
+  Device::Work work(device, stream, between ? (from.is_cpu() ? "copy to device" : "copy to host") : "copy");
+  work.access(source, /*writes=*/false);
+  work.access(to, /*writes=*/true);
+  const auto alias = [&](const at::Tensor& tensor) {
+    return tensor.is_cpu() && !device.is_pinned(tensor.storage().data()) ? tensor : device.on_cpu(tensor);
+  };
+  alias(to).copy_(alias(source));
+  const std::size_t bytes = to.numel() * to.element_size();
+  if (is_pinned) {
+    const auto* const first = static_cast<const std::byte*>(host.const_data_ptr());
+    const std::size_t extent = host.is_non_overlapping_and_dense() ? bytes : host.storage().nbytes();
+    work.copies_pinned(host.is_non_overlapping_and_dense() ? first : host.storage().data(), extent,
+                       to.is_cpu());
+  }
+  const Speeds& speeds = device.timeline().speeds();
+  work.end(between ? static_cast<double>(bytes) / speeds.host_bytes
+                   : seconds_of(speeds, 0, at::kFloat, work.bytes()));
+  const bool waits = between && (!non_blocking || (to.is_cpu() && !is_pinned));
+  if (waits) device.synchronize_stream(stream, non_blocking ? "copy to pageable memory" : "blocking copy");
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, /*non_blocking=*/false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& tensor) {
+  Device& device = Device::instance();
+  const StreamNumber stream = device.current_stream();
+  Device::Work work(device, stream, "item");
+  work.access(tensor, /*writes=*/false);
+  const at::Scalar value = device.on_cpu(tensor).item();
+  work.end(device.timeline().speeds().kernel_s);
+  device.synchronize_stream(stream, "item");
+  return value;
+}
+
+const at::Tensor& resize(const at::Tensor& tensor, c10::SymIntArrayRef sizes,
+                         std::optional<at::MemoryFormat> /*format*/) {
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(sizes));
+  const std::size_t bytes = (impl->numel() + impl->storage_offset()) * impl->itemsize();
+  if (impl->unsafe_storage().nbytes() >= bytes) return tensor;
+  TORCH_CHECK(impl->unsafe_storage().resizable(), "Trying to resize storage that is not resizable");
+  at::Tensor grown = at::empty({static_cast<std::int64_t>(bytes)}, tensor.options().dtype(at::kByte));
+  const std::size_t old = impl->unsafe_storage().nbytes();
+  if (old > 0) {
+    Device& device = Device::instance();
+    std::memcpy(device.bytes_of(grown.storage().mutable_data()),
+                device.bytes_of(impl->unsafe_storage().data()), old);
+  }
+  impl->unsafe_storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      std::move(grown.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()));
+  impl->unsafe_storage().set_nbytes(bytes);
+  return tensor;
+}
+
+void record_stream(at::Tensor& tensor, at::Stream stream) {
+  Device::instance().record_stream(tensor.storage().mutable_data(), Device::number_of(stream));
+}
+
+}  // namespace
+
+std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
+                              std::optional<double> scale, bool gqa) {
+  const auto alias = [](const at::Tensor& tensor) {
+    return Device::instance().on_cpu(tensor).set_requires_grad(tensor.requires_grad());
+  };
+  return at::_fused_sdp_choice(alias(query), alias(key), alias(value),
+                               mask ? std::optional(alias(*mask)) : std::nullopt, dropout, is_causal, scale,
+                               gqa);
+}
+
+namespace {
+
+/// Whether the kernel of the CPU returns a tensor on the memory of an argument, or changes no memory at all.
+bool is_metadata(const c10::FunctionSchema& schema) {
+  if (schema.name() == "aten::set_" || schema.name() == "aten::is_set_to") return true;
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
+const bool operators_registered = [] {
+  static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  aten.impl("empty.memory_format", empty_memory_format);
+  aten.impl("empty_strided", empty_strided);
+  aten.impl("_copy_from", copy_from);
+  aten.impl("_copy_from_and_resize", copy_from_and_resize);
+  aten.impl("_local_scalar_dense", local_scalar_dense);
+  aten.impl("resize_", resize);
+  aten.impl("record_stream", record_stream);
+  const std::set<std::string> own = {"empty.memory_format", "empty_strided", "_local_scalar_dense",
+                                     "resize_"};
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with("aten::")) continue;
+    const std::string full = c10::toString(name).substr(6);
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (!op || !op->hasSchema() || own.contains(full) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
+      continue;
+    // One operator on a list of tensors is one kernel on CUDA, and a loop in its composite form.
+    const bool is_list =
+        full.starts_with("_foreach_") || full.starts_with("_fused_a") || full.starts_with("_fused_sgd");
+    if (!is_list && !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    aten.impl(full.c_str(), is_metadata(op->schema())
+                                ? torch::CppFunction::makeFromBoxedFunction<&on_metadata>()
+                                : torch::CppFunction::makeFromBoxedFunction<&on_memory>());
+  }
+  static torch::Library others(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  others.fallback(torch::CppFunction::makeFromBoxedFunction<&on_memory>());
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace accel::sim
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &accel::sim::choose_attention)
+}  // namespace at::native
