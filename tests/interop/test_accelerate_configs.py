@@ -11,9 +11,11 @@ import pathlib
 import re
 import subprocess
 
+import accelerate.state
 import accelerate_files
 import ports
 import pytest
+import torch
 import train_runs
 from accelerate.utils import DistributedType, DynamoBackend, PrecisionType
 from accelerate_cases import CASES
@@ -191,3 +193,17 @@ def test_every_value_of_accelerate_is_known(run, tmp_path, key, values):
         file.write_text(json.dumps({"num_processes": 1, "use_cpu": True, key: value}))
         code, _, err = finished(run("launch", file, "--main-process-port", 0, "--", "true"))
         assert code == 0 or (code == 2 and f"'{key}: {value}' asks for " in err), err
+
+
+@pytest.mark.parametrize("name", ["xpu", "npu", "mlu", "musa", "sdaa", "hpu", "neuron"])
+def test_the_refusal_of_an_accelerator_names_the_backend_that_accelerate_uses(run, tmp_path, monkeypatch, name):
+    for other in ("mlu", "sdaa", "musa", "npu", "hpu", "xpu", "neuron"):
+        monkeypatch.setattr(accelerate.state, f"is_{other}_available", lambda is_there=other == name, **_: is_there)
+    monkeypatch.setattr(accelerate.state, "is_xccl_available", lambda: name == "xpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    backend, kind = accelerate.state.PartialState._prepare_backend(None)
+    assert kind == f"MULTI_{name.upper()}"
+    (tmp_path / "run.yaml").write_text(f"distributed_type: {kind.value}\n")
+    code, _, err = finished(run("launch", "run.yaml", "--", "env"))
+    assert code == 2 and f"c10d's backend {backend} (" in err

@@ -83,6 +83,19 @@ def test_all_files_state_the_same_version():
     assert f"Version {version}, for Linux." in (ROOT / "README.md").read_text()
 
 
+CUDA_BY_NAME = re.compile(r"is_cuda\(|kCUDA|CUDAHooks|(?:c10|ATen|torch/csrc)/cuda|cuda_runtime|nccl\.h>")
+
+
+def test_the_engine_asks_c10_for_a_device_and_not_cuda():
+    """docs/accelerators.md. The device of a rank is chosen in worker.cpp."""
+    assert CUDA_BY_NAME.search("if (device.is_cuda())") and CUDA_BY_NAME.search("#include <c10/cuda/CUDAStream.h>")
+    knows = re.compile(r"train/(device/cuda\.|c10d/nccl|worker\.cpp$)")
+    found = [f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for path in tracked("src/train/*.cpp", "src/train/*.hpp")
+             if not knows.search(str(path)) for number, line in enumerate(path.read_text().splitlines(), 1)
+             if CUDA_BY_NAME.search(line)]
+    assert not found, "\n".join(found)
+
+
 # Functions that glibc has since a version after 2.28, the oldest that the toolkit's wheel is for.
 NEW_FUNCTIONS = re.compile(r"::(sig(?:abbrev|descr)_np|strerror(?:name|desc)_np|close_range|closefrom|gettid|tgkill|getdents64|"
                            r"mallinfo2|execveat|epoll_pwait2|pidfd_\w+|process_m\w+|arc4random\w*|strl(?:cpy|cat)|getcpu)\(")

@@ -104,9 +104,16 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& reques
       {request.store, request.rank.rank, request.members, request.name, request.device, request.timeout});
 }
 
+/// Whether the backend enqueues collectives on the device and the host does not wait for them, as NCCL and
+/// the libraries of other accelerators do. The others end a collective on the host.
+bool enqueues(const c10d::Backend& backend) {
+  const std::string name = backend.getBackendName();
+  return name != "gloo" && name != ShmBackend::kName && name != FakeBackend::kName;
+}
+
 /// Creates the fastest backend for the device, which a configuration without a backend gets.
 c10::intrusive_ptr<c10d::Backend> make_best(const BackendRequest& request) {
-  if (request.device.is_cuda()) return make_nccl_backend(request);
+  if (!request.device.is_cpu()) return make_nccl_backend(request);
   if (!is_one_machine(request.rank)) return make_gloo(request);
   try {
     return make_shm(request);
@@ -231,7 +238,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
 void Group::use(c10::intrusive_ptr<c10d::Backend> backend) {
   backend_ = std::move(backend);
   has_average_ = backend_->getBackendName() != "gloo";
-  flight_.enqueues = backend_->getBackendName() == "nccl";
+  flight_.enqueues = enqueues(*backend_);
 }
 
 Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) {
@@ -239,8 +246,8 @@ Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) 
   group.rank_ = backend->getRank();
   group.size_ = backend->getSize();
   group.device_ = device;
-  if (group.size_ > 1 || backend->getBackendName() == "nccl") group.backend_ = std::move(backend);
-  group.flight_.enqueues = group.backend_name() == "nccl";
+  group.flight_.enqueues = enqueues(*backend);
+  if (group.size_ > 1 || group.flight_.enqueues) group.backend_ = std::move(backend);
   return group;
 }
 

@@ -74,8 +74,8 @@ class Group {
   static Group connect(const Rank& rank, config::Backend backend, at::Device device,
                        std::chrono::milliseconds timeout = kCollectiveTimeout);
 
-  /// Returns a group over an existing backend, with that backend's rank and size. One rank uses none but
-  /// NCCL's, as with connect(). The group has no store, so strings must not be gathered.
+  /// Returns a group over an existing backend, with that backend's rank and size. One rank uses none but that
+  /// of an accelerator, such as NCCL. The group has no store, so strings must not be gathered.
   static Group over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device);
 
   Group(Group&&) noexcept;

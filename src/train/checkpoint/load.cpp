@@ -40,7 +40,7 @@ at::Tensor tensor_of_hex(const std::string& text) {
   return bytes;
 }
 
-/// Nothing if the file has no state of a GPU and the rank needs one. Earlier versions wrote neither the rank
+/// Nothing if the file has no state of the rank's GPU. Earlier versions wrote neither the rank
 /// nor the step.
 std::optional<RandomState> read_random_state(const fs::path& file, int rank, std::int64_t step,
                                              at::Device device) {
@@ -53,8 +53,9 @@ std::optional<RandomState> read_random_state(const fs::path& file, int rank, std
                                 document.at("step").get<std::int64_t>(), step));
     at::Tensor gpu;
     if (!device.is_cpu()) {
-      if (!document.contains("cuda")) return;
-      gpu = tensor_of_hex(document.at("cuda").get<std::string>());
+      const std::string name = random_state_name(device);
+      if (!document.contains(name)) return;
+      gpu = tensor_of_hex(document.at(name).get<std::string>());
     }
     state = RandomState::from(tensor_of_hex(document.at("cpu").get<std::string>()), device, std::move(gpu));
   });

@@ -57,7 +57,7 @@ json write_json(const fs::path& directory, const std::string& name, const json& 
 
 json write_random_state(const fs::path& directory, int rank, std::int64_t step, const RandomState& state) {
   json document = {{"version", 1}, {"rank", rank}, {"step", step}, {"cpu", hex_of(state.cpu())}};
-  if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
+  if (state.gpu().defined()) document[random_state_name(*state.gpu_device())] = hex_of(state.gpu());
   return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
 }
 

@@ -56,7 +56,7 @@ Batch TrainingBatches::next() {
 
 TrainingBatches::ReadBatch TrainingBatches::read_behind(Progress at) const {
   // A new thread works with GPU 0, on which each rank would get a context when it allocates pinned memory.
-  const c10::OptionalDeviceGuard guard(device_.is_cuda() ? std::optional(device_) : std::nullopt);
+  const c10::OptionalDeviceGuard guard(device_.is_cpu() ? std::nullopt : std::optional(device_));
   if (at.is_end_of_epoch()) {
     ++at.epoch;
     at.step = 0;

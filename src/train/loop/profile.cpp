@@ -20,9 +20,20 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
+/// The profiler has a kind of activity for each type of device whose kernels it can record.
 std::set<ActivityType> activities_on(at::Device device) {
-  if (device.is_cuda()) return {ActivityType::CPU, ActivityType::CUDA};
-  return {ActivityType::CPU};
+  switch (device.type()) {
+    case at::DeviceType::CUDA:
+      return {ActivityType::CPU, ActivityType::CUDA};
+    case at::DeviceType::XPU:
+      return {ActivityType::CPU, ActivityType::XPU};
+    case at::DeviceType::HPU:
+      return {ActivityType::CPU, ActivityType::HPU};
+    case at::DeviceType::PrivateUse1:
+      return {ActivityType::CPU, ActivityType::PrivateUse1};
+    default:
+      return {ActivityType::CPU};
+  }
 }
 
 }  // namespace
@@ -59,7 +70,7 @@ std::optional<std::filesystem::path> StepProfiler::end_step(std::int64_t step) {
 void StepProfiler::write(const std::filesystem::path& path) {
   recording_ = false;
   // The last kernels of the step may still be running, and would be missing in the trace.
-  if (device_.is_cuda()) {
+  if (!device_.is_cpu()) {
     const flight::HostSync sync(true);
     c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   }

@@ -1,6 +1,7 @@
 #include "train/loop/samples.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -131,9 +132,9 @@ std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, 
     if (padded) shape[1] = *padded;
     const std::size_t bytes =
         padded ? static_cast<std::size_t>(*padded) * ckpt::item_bytes(field.dtype) : field.bytes;
-    // The copy to a GPU is from pinned memory, which libtorch does not use again before the copy is done, so
-    // that the host does not wait.
-    const bool is_pinned = device.is_cuda() && !becomes_int64(dtype);
+    // The copy to an accelerator is from pinned memory, which libtorch does not use again before the copy is
+    // done, so that the host does not wait.
+    const bool is_pinned = at::isAccelerator(device.type()) && !becomes_int64(dtype);
     tensors.push_back(at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned)));
     out[used_[i]] = {static_cast<std::byte*>(tensors.back().mutable_data_ptr()), bytes};
   }

@@ -36,10 +36,9 @@ constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
          "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|TPU|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
          "MULTI_MUSA|MULTI_HPU|MULTI_NEURON|DATA_PARALLEL|MODEL_PARALLEL",
      .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
-     .system = "DEEPSPEED=DeepSpeed|MEGATRON_LM=Megatron-LM|XLA=TPUs|TPU=TPUs|MULTI_XPU=Intel GPUs|"
-               "MULTI_NPU=Ascend NPUs|MULTI_MLU=Cambricon MLUs|MULTI_SDAA=SDAA devices|"
-               "MULTI_MUSA=Moore Threads GPUs|MULTI_HPU=Gaudi accelerators|MULTI_NEURON=AWS Neuron devices|"
-               "DATA_PARALLEL=SageMaker|MODEL_PARALLEL=SageMaker",
+     // The types of other accelerators are in other_accelerators.hpp.
+     .system = "DEEPSPEED=DeepSpeed|MEGATRON_LM=Megatron-LM|XLA=TPUs|TPU=TPUs|DATA_PARALLEL=SageMaker|"
+               "MODEL_PARALLEL=SageMaker",
      .standard = "FSDP with a section fsdp_config; else MULTI_CPU or MULTI_GPU for several ranks, NO for one",
      .traits = kLauncher | kComputed},
     {.path = "mixed_precision",

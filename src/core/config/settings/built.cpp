@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "core/config/keys/other_accelerators.hpp"
 #include "core/config/settings/settings.hpp"
 
 namespace accel::config {
@@ -18,8 +19,14 @@ bool is_built(const Key& key, const Setting& setting) {
   return std::find(built.begin(), built.end(), text_of(setting.value)) != built.end();
 }
 
+const OtherAccelerator* accelerator_of(const Key& key, const Setting& setting) {
+  return key.path == "distributed_type" ? find_other_accelerator(text_of(setting.value)) : nullptr;
+}
+
 /// The system that a value of the key asks for; empty if there is none.
 std::string system_of(const Key& key, const Setting& setting) {
+  if (const OtherAccelerator* accelerator = accelerator_of(key, setting))
+    return std::string(accelerator->devices);
   const std::string start = text_of(setting.value) + "=";
   for (const std::string& part : split(key.system, '|')) {
     if (part.starts_with(start)) return part.substr(start.size());
@@ -56,7 +63,15 @@ void check_built(const Settings& settings, bool only_launcher) {
               system.empty() ? fmt::format("{} is not supported yet", asked)
                              : fmt::format("{} asks for {}, which accel does not have", asked, system));
   if (key.built.empty()) throw std::move(error).hint("leave the key out");
-  throw std::move(error).hint(fmt::format("what works: {}", fmt::join(split(key.built, '|'), ", ")));
+  std::string hint = fmt::format("what works: {}", fmt::join(split(key.built, '|'), ", "));
+  if (const OtherAccelerator* accelerator = accelerator_of(key, *first)) {
+    hint += fmt::format(
+        "; {} would need {} of the version of accel's libtorch, {}, and a module of accel that loads both "
+        "and "
+        "makes c10d's backend {} (docs/accelerators.md)",
+        accelerator->devices, accelerator->package, accelerator->library, accelerator->backend);
+  }
+  throw std::move(error).hint(std::move(hint));
 }
 
 }  // namespace accel::config

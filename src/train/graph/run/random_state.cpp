@@ -26,6 +26,10 @@ void set_state(at::Generator generator, const at::Tensor& state) {
 
 }  // namespace
 
+std::string random_state_name(at::Device device) {
+  return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+}
+
 RandomState RandomState::now(at::Device device) {
   RandomState state;
   state.cpu_ = state_of(at::detail::getDefaultCPUGenerator());

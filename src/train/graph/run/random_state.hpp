@@ -4,8 +4,12 @@
 #include <c10/core/Device.h>
 
 #include <optional>
+#include <string>
 
 namespace accel::train {
+
+/// The name of a device's random state in a checkpoint, that of torch's device type: "cpu", "cuda", "xpu".
+std::string random_state_name(at::Device device);
 
 /// The states of the random number generators of the CPU and of one GPU.
 class RandomState {
@@ -18,9 +22,11 @@ class RandomState {
 
   void restore() const;
 
-  /// What torch's Generator.get_state() returns, in host memory. gpu() is undefined if no GPU is included.
+  /// What torch's Generator.get_state() returns, in host memory. gpu() is undefined if no GPU is included,
+  /// and gpu_device() is nullopt then.
   [[nodiscard]] const at::Tensor& cpu() const { return cpu_; }
   [[nodiscard]] const at::Tensor& gpu() const { return gpu_; }
+  [[nodiscard]] std::optional<at::Device> gpu_device() const { return gpu_device_; }
 
  private:
   at::Tensor cpu_;

@@ -152,7 +152,7 @@ class Enqueuing : public c10d::Backend {
   std::string name_;
 };
 
-TEST(GroupTest, ACollectiveOfNcclIsOpenInTheFlightRecordUntilTheHostHasWaitedForTheGpu) {
+TEST(GroupTest, ACollectiveOfAnAcceleratorIsOpenInTheFlightRecordUntilTheHostHasWaitedForTheGpu) {
   const accel::testing::TempDir directory;
   const auto path = directory / "rank_0.flight";
   ASSERT_TRUE(create_flight_record(path, 0));
@@ -163,23 +163,24 @@ TEST(GroupTest, ACollectiveOfNcclIsOpenInTheFlightRecordUntilTheHostHasWaitedFor
     Group group = Group::over(c10::make_intrusive<Enqueuing>(backend), at::kCPU);
     group.all_gather(at::empty({2}), at::empty({1})).wait();
   };
-  gather("gloo");
-  gather("nccl");
+  for (const char* backend : {"gloo", "shm", "fake", "nccl", "xccl"}) gather(backend);
   // Its values cannot be read, as after an error of a GPU.
   const at::Tensor elsewhere = at::empty({}, at::TensorOptions().device(at::kMeta));
   EXPECT_ANY_THROW((void)read_numbers(std::array{elsewhere}));
   (void)read_numbers(std::array{at::ones({})});
   auto record = read_flight_record(path);
   ASSERT_TRUE(record);
-  ASSERT_EQ(record->events.size(), 3U);
-  EXPECT_NE(record->events[0].ended_ns, 0);
-  EXPECT_NE(record->events[1].waited_ns, 0);
-  EXPECT_EQ(record->events[1].ended_ns, 0);
-  EXPECT_EQ(record->events[2].op, FlightOp::kHostSync);
+  ASSERT_EQ(record->events.size(), 6U);
+  for (int i : {0, 1, 2}) EXPECT_NE(record->events[i].ended_ns, 0);
+  for (int i : {3, 4}) {
+    EXPECT_NE(record->events[i].waited_ns, 0);
+    EXPECT_EQ(record->events[i].ended_ns, 0);
+  }
+  EXPECT_EQ(record->events[5].op, FlightOp::kHostSync);
   { const flight::HostSync sync(true); }
   record = read_flight_record(path);
   ASSERT_TRUE(record);
-  EXPECT_NE(record->events[1].ended_ns, 0);
+  for (int i : {3, 4}) EXPECT_NE(record->events[i].ended_ns, 0);
 }
 
 TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {

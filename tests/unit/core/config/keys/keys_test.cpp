@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "core/config/keys/other_accelerators.hpp"
 
 namespace accel::config {
 namespace {
@@ -62,6 +63,9 @@ TEST(ConfigKeysTest, SystemsThatDependOnTheValueAreThoseOfChoices) {
     const std::vector<std::string> built = split(key.built, '|');
     std::vector<std::string> named;
     for (const std::string& part : split(key.system, '|')) named.push_back(part.substr(0, part.find('=')));
+    for (const OtherAccelerator& row : kOtherAccelerators) {
+      if (key.path == "distributed_type") named.emplace_back(row.distributed_type);
+    }
     for (const std::string& choice : choices) {
       const bool is_built = std::find(built.begin(), built.end(), choice) != built.end();
       EXPECT_EQ(std::count(named.begin(), named.end(), choice), is_built ? 0 : 1)
