@@ -18,6 +18,7 @@ def launch(accel, directory, *flags, where=GPU, ranks=1, env=None, **options):
         document["launch"] = {"backend": "gloo"}
     config.write_text(json.dumps(document))
     said = accel("launch", config, *flags, env=env).stderr
+    assert ("on the CPU," in said) == (where is CPU), said
     return {key: train_runs.metrics(directory, key) for key in ("loss", "grad_norm", "eval_loss", "scale")}, said
 
 

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 import train_runs
 from gpu_runs import launch, worst
 
@@ -9,6 +11,7 @@ from gpu_runs import launch, worst
 SIZES = {"width": 256, "heads": 4}
 
 
+@pytest.mark.cuda
 def test_tf32_rounds_the_factors_of_products(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt", **SIZES)
     keys = {"max_steps": 3}
@@ -20,6 +23,7 @@ def test_tf32_rounds_the_factors_of_products(accel, tmp_path):
     assert worst(rounded, exact) < 3e-2
 
 
+@pytest.mark.cuda
 def test_segments_that_grow_change_no_number(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt", **SIZES)
     plain, _ = launch(accel, tmp_path, max_steps=3)
@@ -27,6 +31,7 @@ def test_segments_that_grow_change_no_number(accel, tmp_path):
     assert worst(grown, plain) < 1e-5
 
 
+@pytest.mark.cuda
 def test_the_allocator_reads_the_options_that_the_launcher_has_added_to(accel, tmp_path):
     """libtorch refuses an option that it does not know, which shows that it has read the variable."""
     train_runs.export(tmp_path / "gpt.pt", **SIZES)

@@ -1,7 +1,6 @@
 """Training on CUDA equals training on CPU ranks, whose losses equal fully_shard's (tests/interop/test_parity.py)."""
 
 import json
-import pathlib
 
 import pytest
 import torch
@@ -134,7 +133,7 @@ def test_poison_changes_no_bit(accel, tmp_path):
     assert worst(poisoned, plain) < 1e-5
 
 
-def test_checkpoint_and_evaluation_equal_those_of_a_cpu(accel, tmp_path):
+def test_checkpoint_and_evaluation_equal_those_of_a_cpu(accel, accelerator, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     held_out = tmp_path / "held_out"
     held_out.write_bytes(train_runs.TEXT.read_bytes()[:5000])
@@ -150,7 +149,7 @@ def test_checkpoint_and_evaluation_equal_those_of_a_cpu(accel, tmp_path):
     accel("verify", tmp_path / "gpu")
     for name in found:
         state = json.loads((tmp_path / name / "random_states_0.json").read_text())
-        assert ("cuda" in state) == (name == "gpu")
+        assert (accelerator in state) == (name == "gpu")
     accel("diff", tmp_path / "cpu/pytorch_model_fsdp_0", tmp_path / "gpu/pytorch_model_fsdp_0")
 
 
@@ -216,10 +215,7 @@ def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, k
     assert worst(gpu, cpu, "eval_loss") < 2e-3
 
 
-GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
-
-
-@pytest.mark.skipif(GPUS < 2, reason=f"NCCL needs a GPU for each of two ranks, and there are {GPUS}")
+@pytest.mark.gpus(2)
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     train_runs.export(tmp_path / "gpt.pt")
@@ -245,6 +241,7 @@ def test_a_rank_whose_collectives_go_through_nccl_changes_no_loss(accel, tmp_pat
     assert worst(nccl, plain) < 1e-5
 
 
+@pytest.mark.cuda
 def test_the_version_of_nccl_is_that_of_libtorch(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 1, max_steps=2)
@@ -253,6 +250,7 @@ def test_the_version_of_nccl_is_that_of_libtorch(accel, tmp_path):
     assert f"NCCL version {version}" in accel("launch", config, env={"NCCL_DEBUG": "VERSION"}).stdout
 
 
+@pytest.mark.cuda
 def test_a_profile_shows_kernels(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     launch(accel, tmp_path, max_steps=4, profile={"steps": [2, 3]})

@@ -5,10 +5,10 @@
 namespace accel::sim {
 namespace {
 
-double numel(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
+double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
 
 /// Of a product of `a` [..., m, k] with another matrix of n columns, where `out` has m x n elements each.
-double product(const at::Tensor& a, double columns) { return 2 * numel(a) * columns; }
+double product(const at::Tensor& a, double columns) { return 2 * count(a) * columns; }
 
 }  // namespace
 
@@ -22,7 +22,7 @@ double flops_of(std::string_view name, const std::vector<at::Tensor>& tensors) {
     const bool is_backward = name.ends_with("backward");
     const at::Tensor& query = tensors.at(is_backward ? 1 : 0);
     const at::Tensor& key = tensors.at(is_backward ? 2 : 1);
-    const double forward = 4 * numel(query) * static_cast<double>(key.size(-2));
+    const double forward = 4 * count(query) * static_cast<double>(key.size(-2));
     // Half of the scores are masked in a causal model, which is what these kernels are used for here.
     return (is_backward ? 2.5 : 1) * forward / 2;
   }
@@ -30,7 +30,7 @@ double flops_of(std::string_view name, const std::vector<at::Tensor>& tensors) {
     // Each element of the input meets each element of a filter's output channel once, at most.
     const at::Tensor& input = tensors.at(name.ends_with("backward") ? 1 : 0);
     const at::Tensor& weight = tensors.at(name.ends_with("backward") ? 2 : 1);
-    return 2 * numel(input) * numel(weight) / static_cast<double>(std::max<std::int64_t>(1, weight.size(1)));
+    return 2 * count(input) * count(weight) / static_cast<double>(std::max<std::int64_t>(1, weight.size(1)));
   }
   return 0;
 }

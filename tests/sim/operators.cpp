@@ -68,8 +68,8 @@ class Call {
   void run() {
     const bool synchronizes = reads_values(op_, stack_, first_);
     take_arguments();
-    const double flops = flops_of(op_.schema().name(), sim_tensors());
-    const at::ScalarType dtype = sim_.empty() ? at::kFloat : sim_.front().original.scalar_type();
+    const double flops = flops_of(op_.schema().name(), arguments_);
+    const at::ScalarType dtype = arguments_.empty() ? at::kFloat : arguments_.front().scalar_type();
     call_cpu();
     give_results();
     work_.end(seconds_of(device_.timeline().speeds(), flops, dtype, work_.bytes()));
@@ -90,6 +90,7 @@ class Call {
     }
     // The same tensor may be an argument twice, such as self and out.
     work_.access(tensor, writes);
+    arguments_.push_back(tensor);
     for (const Pair& pair : sim_) {
       if (pair.original.is_same(tensor)) return pair.alias;
     }
@@ -147,12 +148,6 @@ class Call {
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
     ours.set_state(cpu.get_state());
     cpu.set_state(kept);
-  }
-
-  std::vector<at::Tensor> sim_tensors() const {
-    std::vector<at::Tensor> tensors;
-    for (const Pair& pair : sim_) tensors.push_back(pair.original);
-    return tensors;
   }
 
   void give_results() {
@@ -222,7 +217,8 @@ class Call {
   Device& device_;
   StreamNumber stream_;
   Device::Work work_;
-  std::vector<Pair> sim_;
+  std::vector<at::Tensor> arguments_;  ///< The tensors of the device among the arguments, in their order.
+  std::vector<Pair> sim_;              ///< Each of them once.
   bool draws_ = false;
 };
 
