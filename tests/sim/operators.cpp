@@ -139,6 +139,14 @@ class Call {
   }
 
   void call_cpu() {
+    // Devices that libtorch does not know have operators of their own for convolutions.
+    if (op_.schema().name() == "aten::convolution_overrideable") return call("aten::convolution");
+    if (op_.schema().name() == "aten::convolution_backward_overrideable") {
+      const std::int64_t channels = stack_[first_].toTensor().size(1);
+      stack_.insert(stack_.begin() + static_cast<std::ptrdiff_t>(first_) + 3,
+                    std::vector<std::int64_t>{channels});
+      return call("aten::convolution_backward");
+    }
     if (!draws_) return op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
     // The kernel draws from the CPU's own generator, which gets the state of the device's for that time.
     at::Generator cpu = at::globalContext().defaultGenerator(at::Device(at::kCPU));
@@ -149,6 +157,8 @@ class Call {
     ours.set_state(cpu.get_state());
     cpu.set_state(kept);
   }
+
+  void call(const char* name) { c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack_); }
 
   void give_results() {
     const std::size_t results = op_.schema().returns().size();
@@ -380,10 +390,11 @@ const bool operators_registered = [] {
     if (!op || !op->hasSchema() || own.contains(full) ||
         op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
       continue;
-    // One operator on a list of tensors is one kernel on CUDA, and a loop in its composite form.
-    const bool is_list =
-        full.starts_with("_foreach_") || full.starts_with("_fused_a") || full.starts_with("_fused_sgd");
-    if (!is_list && !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    // One operator on a list of tensors is one kernel on CUDA, and a loop in its composite form. An
+    // overrideable one is there for devices alone.
+    const bool is_ours = full.starts_with("_foreach_") || full.starts_with("_fused_a") ||
+                         full.starts_with("_fused_sgd") || full.ends_with("_overrideable");
+    if (!is_ours && !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     aten.impl(full.c_str(), is_metadata(op->schema())
                                 ? torch::CppFunction::makeFromBoxedFunction<&on_metadata>()
                                 : torch::CppFunction::makeFromBoxedFunction<&on_memory>());
