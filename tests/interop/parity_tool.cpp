@@ -100,7 +100,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
       loss_sum += loss.item<double>();
     }
     std::array<double, 2> sums = {
-        loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards())};
+        loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards()).read()};
     group.all_reduce_sum(sums);
     sums[1] /= model.groups().mesh().replicas();
     losses.push_back(sums[0] / group.size());

@@ -46,9 +46,9 @@ int integer_variable(const char* name) {
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
 /// Returns `tensor` on `device`. If it is on another device, the host waits for the GPU of the two.
-at::Tensor moved(const at::Tensor& tensor, at::Device device, bool copies = false) {
+at::Tensor moved(const at::Tensor& tensor, at::Device device) {
   const flight::HostSync sync(tensor.device() != device);
-  return tensor.to(device, /*non_blocking=*/false, copies);
+  return tensor.to(device);
 }
 
 /// What is needed to create a backend.
@@ -304,13 +304,20 @@ Pending Group::all_reduce_sum(at::Tensor tensor) {
   return {backend_->allreduce(tensors), event};
 }
 
-void Group::all_reduce_sum(std::span<double> values) {
-  if (is_alone()) return;
+// The values go to a device from pinned memory: a copy from other memory would make the host wait. They stay
+// there until the host has read the sums.
+void Group::all_reduce_sum(std::span<double> values, const at::Tensor& more) {
+  if (is_alone() && !more.defined()) return;
   const at::Tensor on_host =
       at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
-  std::vector<at::Tensor> tensors = {moved(on_host, device_, /*copies=*/true)};
-  const flight::Scope scope(FlightOp::kAllReduce, on_host.nbytes(), &flight_);
-  backend_->allreduce(tensors)->wait();
+  const at::Tensor staged =
+      at::empty(on_host.sizes(), on_host.options().pinned_memory(!device_.is_cpu())).copy_(on_host);
+  std::vector<at::Tensor> tensors = {staged.to(device_, /*non_blocking=*/true)};
+  if (more.defined()) tensors.front().add_(more);
+  if (!is_alone()) {
+    const flight::Scope scope(FlightOp::kAllReduce, on_host.nbytes(), &flight_);
+    backend_->allreduce(tensors)->wait();
+  }
   const flight::HostSync sync(!device_.is_cpu());
   on_host.copy_(tensors.front());
 }

@@ -105,8 +105,10 @@ class Group {
   Pending all_reduce_mean(at::Tensor tensor);
   /// Replaces `tensor` by its sum over the ranks.
   Pending all_reduce_sum(at::Tensor tensor);
-  /// Replaces `values` by their sum over the ranks.
-  void all_reduce_sum(std::span<double> values);
+  /// Replaces `values` by their sum over the ranks. `more`, float64 [values.size()] on the group's device, is
+  /// added to this rank's values first, unless it is undefined. The host waits for its device once, at the
+  /// end.
+  void all_reduce_sum(std::span<double> values, const at::Tensor& more = {});
   /// Replaces `tensor` by rank 0's.
   void broadcast(at::Tensor tensor);
   /// Returns rank 0's `bytes`, of any length, on every rank. The other ranks' `bytes` are ignored.

@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "ranks/collective_order.hpp"
-#include "train/device/read_numbers.hpp"
+#include "train/c10d/split_sum.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/loss.hpp"
 #include "train/loop/model_loss.hpp"
@@ -76,11 +76,13 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   }
   model.set_training(true);
   const double order = model.take_collective_order();
-  const double own_loss = loss_sum.defined() ? read_numbers(std::array{loss_sum}).front() : 0;
-  const double own_right = right_sum.defined() ? read_numbers(std::array{right_sum}).front() : 0;
-  const double own_weight = weight_sum.defined() ? read_numbers(std::array{weight_sum}).front() : seen;
-  std::array<double, 6> sums = {own_loss, seen, own_right, order, order * order, own_weight};
-  ranks.group.all_reduce_sum(sums);
+  const auto own = [](const at::Tensor& sum, double otherwise) {
+    return sum.defined() ? SplitNumber(sum) : SplitNumber(otherwise);
+  };
+  const std::vector<double> sums =
+      sum_over_ranks(std::array<SplitNumber, 6>{own(loss_sum, 0), seen, own(right_sum, 0), order,
+                                                order * order, own(weight_sum, seen)},
+                     ranks.group);
   require_one_order(sums[3], sums[4], ranks.size, "the evaluation");
   // Without any label that counts they are not numbers, as of a single batch.
   Evaluation result{sums[0] / sums[5], std::nullopt};

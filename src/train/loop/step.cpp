@@ -19,7 +19,7 @@
 #include "base/stop_request.hpp"
 #include "plan/schedule/learning_rate.hpp"
 #include "ranks/collective_order.hpp"
-#include "train/device/read_numbers.hpp"
+#include "train/c10d/split_sum.hpp"
 #include "train/loop/model_loss.hpp"
 #include "train/optim/clip.hpp"
 
@@ -127,31 +127,26 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<FlatBuffer*> buffers = model_.trainable_buffers();
   const Mesh& mesh = model_.groups().mesh();
   Group& world = model_.groups().world();
-  // The host waits for the device once, and the ranks all-reduce once, for the loss and the norm together.
-  std::vector<at::Tensor> numbers = gradient_norms(buffers);
-  if (micro_batches.metric_sums.defined()) {
-    for (const at::Tensor& sum : micro_batches.metric_sums.unbind()) numbers.push_back(sum);
-  }
-  numbers.push_back(micro_batches.loss_sum);
-  const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::vector<double> sums = {values.back() / static_cast<double>(micro_batches.count),
-                              gradient_square_sum(buffers, mesh.shards(), values),
-                              order,
-                              order * order,
-                              static_cast<double>(count_missing(presence)),
-                              stop_requested() ? 1.0 : 0.0,
-                              votes[0],
-                              votes[1],
-                              votes[2],
-                              static_cast<double>(micro_batches.uncounted),
-                              static_cast<double>(micro_batches.tokens),
-                              micro_batches.labels};
+  std::vector<SplitNumber> own = {micro_batches.loss_sum / static_cast<double>(micro_batches.count),
+                                  gradient_square_sum(buffers, mesh.shards()),
+                                  order,
+                                  order * order,
+                                  static_cast<double>(count_missing(presence)),
+                                  stop_requested() ? 1.0 : 0.0,
+                                  votes[0],
+                                  votes[1],
+                                  votes[2],
+                                  static_cast<double>(micro_batches.uncounted),
+                                  static_cast<double>(micro_batches.tokens),
+                                  micro_batches.labels};
   const std::size_t metrics = config_.model.metrics.size();
-  const auto own_metrics = std::span(values).last(metrics + 1).first(metrics);
-  sums.insert(sums.end(), own_metrics.begin(), own_metrics.end());
-  world.all_reduce_sum(sums);
+  if (metrics > 0) {
+    for (const at::Tensor& sum : micro_batches.metric_sums.unbind()) own.emplace_back(sum);
+  }
+  // The host waits for the device once, and the ranks all-reduce once, for all numbers of the step.
+  const std::vector<double> sums = sum_over_ranks(own, world);
   require_one_order(sums[2], sums[3], world.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
   result.votes = {sums[6], sums[7], sums[8]};

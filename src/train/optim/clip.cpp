@@ -4,11 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
-
-#include "train/device/read_numbers.hpp"
 
 namespace accel::train {
 
@@ -25,24 +22,23 @@ at::Tensor norm_of(const at::Tensor& values) {
   return at::linalg_vector_norm(at::cat({rows, rest.view(1)}).to(at::kDouble), 2);
 }
 
-std::vector<at::Tensor> gradient_norms(const std::vector<FlatBuffer*>& buffers) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> norms;
-  for (const FlatBuffer* buffer : buffers) norms.push_back(norm_of(buffer->gradient()));
-  return norms;
-}
-
-double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards,
-                           std::span<const double> norms) {
-  double sum = 0;
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    sum += norms[i] * norms[i] / (buffers[i]->layout().is_replicated() ? shards : 1);
-  return sum;
-}
-
 // Offloaded gradients are on the host, gradients of replicated parameters on the device.
-double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
-  return gradient_square_sum(buffers, shards, read_numbers(gradient_norms(buffers)));
+SplitNumber gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
+  const at::NoGradGuard no_grad;
+  SplitNumber sum = 0;
+  std::vector<at::Tensor> on_device;
+  for (const FlatBuffer* buffer : buffers) {
+    const at::Tensor norm = norm_of(buffer->gradient());
+    const int copies = buffer->layout().is_replicated() ? shards : 1;
+    if (norm.is_cpu()) {
+      const auto value = norm.item<double>();
+      sum.on_host += value * value / copies;
+    } else {
+      on_device.push_back(norm.square().div(copies));
+    }
+  }
+  if (!on_device.empty()) sum.on_device = at::stack(on_device).sum();
+  return sum;
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
