@@ -46,7 +46,9 @@ double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm
 void scale_gradients(const std::vector<FlatBuffer*>& buffers, double factor) {
   if (factor == 1) return;
   const at::NoGradGuard no_grad;
-  for (const FlatBuffer* buffer : buffers) at::Tensor(buffer->gradient()).mul_(factor);
+  std::vector<at::Tensor> gradients;
+  for (const FlatBuffer* buffer : buffers) gradients.push_back(buffer->gradient());
+  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
 }
 
 }  // namespace accel::train
