@@ -69,12 +69,16 @@ def configure(folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=Non
     return out
 
 
-def run_accel(accel, folder, *arguments, **options):
-    """Trains with accel as configure() says; returns the records of its steps."""
+def run_and_time_accel(accel, folder, *arguments, **options):
+    """Trains with accel as configure() says; returns the records of its steps, and that of where the time of rank 0 went."""
     out = configure(folder, *arguments, **options)
     launch(accel, out / "config.yaml")
-    records = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    return [record for record in records if "loss" in record]
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "loss" in record], next(record for record in records if "forward_s" in record)
+
+
+def run_accel(*arguments, **options):
+    return run_and_time_accel(*arguments, **options)[0]
 
 
 def measure_accel(*arguments, **options):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import train_runs
 
@@ -16,6 +17,10 @@ def module(accel_path):
     if not path.exists():
         pytest.skip("built without the NCCL and CUDA headers")
     return path
+
+
+def test_accel_was_built_with_the_libtorch_of_this_python(accel):
+    assert f"libtorch {torch.__version__.split('+')[0]}\n" in accel("--version").stdout
 
 
 def test_it_loads_and_has_the_nccl_backend(module):

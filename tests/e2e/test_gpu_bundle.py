@@ -1,7 +1,9 @@
 """The bundle that tools/gpu-bundle makes needs only its own libraries and those of torch."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +63,30 @@ def test_its_suite_can_be_collected(bundle):
 
 def test_its_bench_finds_its_files(bundle):
     assert "--models" in run(bundle, sys.executable, "bench/gpu_step.py", "--help", cwd=bundle)
+
+
+def test_its_one_command_runs_every_stage_and_says_what_failed(bundle, tmp_path):
+    """Without a GPU each stage fails for want of one, and the sanitizer's are skipped by name if it is not there."""
+    if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has a GPU")
+    environment = {**os.environ, "ACCEL_BUILD_DIR": str(bundle / "build"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, bundle / "tools/gpu-check", tmp_path / "out"], env=environment, cwd=tmp_path,
+                          capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    results = {row["stage"]: row for row in map(json.loads, (tmp_path / "out/results.jsonl").read_text().splitlines())}
+    assert list(results) == ["versions", "nccl", "parity", "gloo", "125m", "1b", "rest", "memcheck", "racecheck"]
+    assert results["versions"]["status"] == "failed" and results["versions"]["tests"]["failed"] == 0
+    assert results["versions"]["tests"]["passed"] > 3 and "accel 0." in (tmp_path / "out/versions.log").read_text()
+    for stage in ("nccl", "parity", "gloo", "rest"):
+        assert (results[stage]["status"], results[stage]["why"]) == ("failed", "no test passed")
+        assert results[stage]["tests"]["skipped"] > 0
+    for stage in ("125m", "1b"):
+        assert results[stage]["status"] == "failed" and "torch sees no GPU here" in (tmp_path / f"out/{stage}.log").read_text()
+    for stage in ("memcheck", "racecheck"):
+        assert results[stage]["status"] == ("failed" if shutil.which("compute-sanitizer") else "skipped")
+    assert done.stdout == (tmp_path / "out/summary.txt").read_text()
+    again = subprocess.run([sys.executable, bundle / "tools/gpu-check", tmp_path / "out"], capture_output=True, text=True)
+    assert again.returncode == 1 and "is there already" in again.stderr
 
 
 def test_a_folder_that_is_there_is_left_alone(bundle, root):

@@ -24,3 +24,15 @@ def launch(accel, directory, *flags, where=GPU, ranks=1, env=None, **options):
 
 def worst(ours, theirs, key="loss"):
     return max(abs(a - b) for a, b in zip(ours[key], theirs[key], strict=True))
+
+
+def collectives(accel, accel_path, backend, device, end, ranks, where):
+    """Runs each collective once (collectives.cpp), and returns what rank 0 prints. An error of any rank is one of the run."""
+    program = accel_path.parent.parent / "train/collectives"
+    done = accel("launch", "--num-processes", ranks, "--main-process-port", 0, *where, "--", program, backend, device, end)
+    said = done.stdout + done.stderr
+    for dtype in ("Float", "BFloat16"):
+        for name in ("all_gather", "reduce_scatter_mean", "reduce_scatter_sum", "all_reduce_mean", "all_reduce_sum", "broadcast", "scatter"):
+            assert said.count(f"{name} {dtype}\n") == 1
+    assert said.count(f"{end}\n") == 1
+    return said
