@@ -1,5 +1,5 @@
 // collectives BACKEND DEVICE END: runs each collective of Group on the ranks that `accel launch` starts, and
-// compares the results with what the ranks' numbers make. BACKEND is nccl, gloo or shm, and DEVICE is cuda or
+// compares the results with what the ranks' numbers make. BACKEND is nccl, gloo or shm, and DEVICE is gpu or
 // cpu. END is shut_down, as after a training, or destroy, as after an error, where NCCL aborts its
 // communicators.
 #include <ATen/ATen.h>
@@ -12,7 +12,7 @@
 
 #include "core/config/names.hpp"
 #include "train/c10d/group.hpp"
-#include "train/device/cuda.hpp"
+#include "train/device/accelerator.hpp"
 
 namespace accel::train {
 namespace {
@@ -71,10 +71,7 @@ void run_collectives(Group& group, at::Device device, at::ScalarType dtype) {
 void run_all(const std::string& backend, const std::string& device_name, const std::string& end) {
   const Rank rank = Rank::from_environment();
   at::Device device = at::kCPU;
-  if (device_name == "cuda") {
-    load_cuda(rank.local_rank);
-    device = {at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank)};
-  }
+  if (device_name == "gpu") device = load_accelerator(rank.local_rank);
   Group group = Group::connect(rank, config::enum_named<config::Backend>(backend).value(), device);
   if (group.backend_name() != backend)
     throw std::runtime_error(fmt::format("the backend is {}", group.backend_name()));

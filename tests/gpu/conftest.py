@@ -17,7 +17,8 @@ def is_ours(path):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "cuda(gpus): what only CUDA has, on so many GPUs")
+    config.addinivalue_line("markers", "cuda: what only CUDA has")
+    config.addinivalue_line("markers", "sim: on the simulated device")
     config.addinivalue_line("markers", "gpus(count): needs so many GPUs, or the simulated device")
 
 
@@ -35,6 +36,7 @@ def pytest_collection_modifyitems(config, items):
         asked = item.get_closest_marker("gpus")
         needed = asked.args[0] if asked else 1
         if item.callspec.params["accelerator"] == "sim":
+            item.add_marker("sim")
             if not SIM.exists():
                 item.add_marker(pytest.mark.skip(reason="this build has no simulated device"))
         elif needed > GPUS:

@@ -14,6 +14,7 @@ from gpu_runs import GPU
 OPTIONS = {"memcheck": ["--report-api-errors", "no"], "racecheck": []}
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not on PATH")
 @pytest.mark.parametrize("tool", OPTIONS)
 def test_two_steps_are_clean(accel_path, tmp_path, tool):
