@@ -25,6 +25,7 @@
 #include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
+#include "train/device/device_reader.hpp"
 
 namespace accel::train {
 namespace {
@@ -204,13 +205,11 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   }
   for (const Optimizer::State& entry : optimizer_.states())
     changing.insert(changing.end(), entry.tensors.begin(), entry.tensors.end());
-  for (const at::Tensor& tensor : changing) {
-    // A copy from a device would wait for the work of the next step.
-    if (!tensor.is_cpu()) kept_now.push_back(tensor);
-  }
   const std::uint64_t limit = config_.checkpoint.host_memory;
+  const at::Device device = model_.storage().compute();
   snapshot_ = std::make_unique<Snapshot>(
-      limit > 0 ? limit : available_memory_bytes() / 2 / static_cast<std::uint64_t>(local_ranks_));
+      limit > 0 ? limit : available_memory_bytes() / 2 / static_cast<std::uint64_t>(local_ranks_),
+      device.is_cpu() ? nullptr : std::make_unique<StagedReader>(device));
   for (SavedPart& part : job_->parts) snapshot_->add(part.sources, changing, constant);
   cancelled_ = false;
   task_ = std::async(std::launch::async, [this] {
@@ -223,6 +222,7 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   });
   if (waits) return;
   for (const at::Tensor& tensor : kept_now) snapshot_->keep(tensor);
+  snapshot_->copy_ahead();
 }
 
 void CheckpointSaver::keep(const Optimizer::State& state) {

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -13,19 +12,10 @@
 #include "base/error.hpp"
 #include "base/files/flight_record.hpp"
 #include "base/text.hpp"
+#include "train/device/streams.hpp"
 
 namespace accel::train {
 namespace {
-
-c10::impl::VirtualGuardImpl streams_of(at::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type());
-}
-
-c10::Stream current_stream(at::Device device) { return streams_of(device).getStream(device); }
-
-c10::Stream stream_for_copies(at::Device device) {
-  return streams_of(device).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
-}
 
 class StreamCopy final : public Copy {
  public:

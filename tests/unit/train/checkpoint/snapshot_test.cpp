@@ -6,6 +6,10 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace accel::train {
@@ -122,6 +126,142 @@ TEST(SnapshotLimitTest, AFinishedCopyMakesRoom) {
   snapshot.keep(b);
   b.zero_();
   EXPECT_TRUE(read_all(snapshot, sources[1]).equal(at::full({kMany}, 2, at::kFloat)));
+}
+
+/// A device whose tensors are those of the CPU in float32. It gives nothing before it is opened.
+class GatedReader final : public DeviceReader {
+ public:
+  [[nodiscard]] bool is_needed_for(const at::Tensor& tensor) const override {
+    return tensor.scalar_type() == at::kFloat;
+  }
+  void read(std::span<std::byte> to, const at::Tensor& from) override {
+    opened.wait();
+    const std::lock_guard lock(mutex);
+    if (fails) throw std::runtime_error("the device has failed");
+    std::memcpy(to.data(), from.const_data_ptr(), to.size());
+    bytes.push_back(to.size());
+  }
+
+  std::promise<void> gate;
+  std::shared_future<void> opened{gate.get_future()};
+  std::mutex mutex;
+  bool fails = false;
+  std::vector<std::size_t> bytes;
+};
+
+/// Tensors of a device, one source each.
+class DeviceSnapshotTest : public ::testing::Test {
+ protected:
+  void begin(std::uint64_t most_bytes, int count = 3) {
+    auto reader = std::make_unique<GatedReader>();
+    reader_ = reader.get();
+    snapshot_ = std::make_unique<Snapshot>(most_bytes, std::move(reader));
+    for (int i = 0; i < count; ++i) tensors_.push_back(at::full({kMany}, i, at::kFloat));
+    for (const at::Tensor& tensor : tensors_) sources_.push_back({tensor, 0, kMany});
+    snapshot_->add(sources_, tensors_, {});
+  }
+  void open() { reader_->gate.set_value(); }
+  void change(std::size_t i) {
+    snapshot_->keep(tensors_[i]);
+    tensors_[i].fill_(-1);
+  }
+  void expect_written(std::size_t i) {
+    const at::Tensor read = read_all(*snapshot_, sources_[i]);
+    EXPECT_TRUE(read.equal(at::full({kMany}, static_cast<double>(i), at::kFloat))) << i;
+  }
+
+  static constexpr std::uint64_t kBytes = kMany * sizeof(float);
+  GatedReader* reader_ = nullptr;
+  std::vector<at::Tensor> tensors_;
+  std::vector<ItemSource> sources_;
+  std::unique_ptr<Snapshot> snapshot_;
+};
+
+TEST_F(DeviceSnapshotTest, TrainingWaitsForACopyOnlyBeforeItChangesTheTensor) {
+  begin(std::uint64_t{1} << 30);
+  snapshot_->copy_ahead();  // It returns while the device still computes.
+  auto changed = std::async(std::launch::async, [&] {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) change(i);
+  });
+  EXPECT_EQ(changed.wait_for(50ms), std::future_status::timeout);
+  open();
+  changed.get();
+  for (std::size_t i = 0; i < tensors_.size(); ++i) expect_written(i);
+  EXPECT_EQ(reader_->bytes, std::vector<std::size_t>(3, kBytes));  // Each tensor has left the device once.
+  EXPECT_EQ(snapshot_->most_copied(), 3 * kBytes);
+}
+
+TEST_F(DeviceSnapshotTest, TheWriterTakesWhatIsCopiedAhead) {
+  begin(std::uint64_t{1} << 30);
+  snapshot_->copy_ahead();
+  auto written = std::async(std::launch::async, [&] {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) expect_written(i);
+  });
+  EXPECT_EQ(written.wait_for(50ms), std::future_status::timeout);
+  open();
+  written.get();
+  EXPECT_EQ(reader_->bytes, std::vector<std::size_t>(3, kBytes));
+}
+
+// The thread that copies ahead waits for the writer, and the writer does not wait for it.
+TEST_F(DeviceSnapshotTest, WithoutRoomTheWriterReadsTheDeviceItself) {
+  for (const std::uint64_t most : {std::uint64_t{0}, kBytes, 2 * kBytes}) {
+    tensors_.clear();
+    sources_.clear();
+    begin(most, 6);
+    open();
+    snapshot_->copy_ahead();
+    auto changed = std::async(std::launch::async, [&] {
+      for (const std::size_t i : {5, 0, 3, 4, 1, 2}) change(i);
+    });
+    for (std::size_t i = 0; i < tensors_.size(); ++i) expect_written(i);
+    changed.get();
+    EXPECT_LE(snapshot_->most_copied(), most);
+  }
+}
+
+TEST_F(DeviceSnapshotTest, AFailedCopyIsTheErrorOfTheNextChange) {
+  begin(std::uint64_t{1} << 30);
+  reader_->fails = true;
+  open();
+  snapshot_->copy_ahead();
+  EXPECT_THROW(snapshot_->keep(tensors_[1]), std::runtime_error);
+  EXPECT_THROW(snapshot_->read(sources_[0], 0), std::runtime_error);
+  snapshot_->abandon();
+  snapshot_->keep(tensors_[1]);
+}
+
+TEST_F(DeviceSnapshotTest, AnAbandonedSnapshotEndsItsThread) {
+  begin(kBytes);  // The thread waits for a writer who never comes.
+  open();
+  snapshot_->copy_ahead();
+  snapshot_->keep(tensors_[0]);
+  snapshot_.reset();
+}
+
+TEST_F(DeviceSnapshotTest, OnlyTheRangeOfTheSourcesIsCopied) {
+  begin(std::uint64_t{1} << 30, 0);
+  open();
+  const at::Tensor tensor = at::arange(10, at::kFloat);
+  sources_ = {{tensor, 2, 3}, {tensor, 6, 2}};
+  snapshot_->add(sources_, {{tensor}}, {});
+  snapshot_->copy_ahead();
+  snapshot_->keep(tensor);
+  tensor.zero_();
+  EXPECT_TRUE(read_all(*snapshot_, sources_[1]).equal(at::arange(6, 8, at::kFloat)));
+  EXPECT_TRUE(read_all(*snapshot_, sources_[0]).equal(at::arange(2, 5, at::kFloat)));
+  EXPECT_EQ(snapshot_->most_copied(), 6 * sizeof(float));
+}
+
+TEST_F(DeviceSnapshotTest, AConstantTensorIsReadInPieces) {
+  begin(0, 0);
+  open();
+  const at::Tensor frozen = at::arange((std::int64_t{20} << 20) + 3, at::kFloat);  // 80 MiB.
+  sources_ = {{frozen, 1, frozen.numel() - 1}};
+  snapshot_->add(sources_, {}, {{frozen}});
+  snapshot_->copy_ahead();
+  EXPECT_TRUE(read_all(*snapshot_, sources_[0]).equal(frozen.narrow(0, 1, frozen.numel() - 1)));
+  EXPECT_EQ(reader_->bytes.size(), 2U);
 }
 
 TEST(SnapshotLimitTest, AnAbandonedSnapshotHoldsNobodyUp) {

@@ -3,83 +3,21 @@
 #include "train/device/host_storage.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "recording_device.hpp"
 
 namespace accel::train {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::kDevice;
+using testing::tell;
+using testing::told;
 
-constexpr auto kType = c10::DeviceType::PrivateUse1;
-const at::Device kDevice(kType, 0);
-
-std::vector<std::string> told;
-int current = 0;
-int streams = 0;
-std::intptr_t events = 0;
-
-void tell(std::string text) { told.push_back(std::move(text)); }
-
-c10::Stream stream_of(int id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
-
-/// A device with streams 1, 2, ... beside its default stream 0. libtorch sees no device of this type.
-class Recorder final : public c10::impl::DeviceGuardImplInterface {
- public:
-  c10::DeviceType type() const override { return kType; }
-  c10::Device exchangeDevice(c10::Device device) const override { return device; }
-  c10::Device getDevice() const override { return kDevice; }
-  void setDevice(c10::Device /*device*/) const override {}
-  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
-  c10::DeviceIndex deviceCount() const noexcept override { return 0; }
-
-  c10::Stream getStream(c10::Device /*device*/) const override { return stream_of(current); }
-  c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
-  c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool high_priority) const override {
-    EXPECT_TRUE(high_priority);
-    return stream_of(++streams);
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    const int before = std::exchange(current, static_cast<int>(stream.id()));
-    if (before != current) tell(fmt::format("on {}", current));
-    return stream_of(before);
-  }
-
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*device*/,
-              const c10::EventFlag /*flag*/) const override {
-    if (*event == nullptr) *event = reinterpret_cast<void*>(++events);
-    tell(fmt::format("event {} on {}", number_of(*event), stream.id()));
-  }
-  void block(void* event, const c10::Stream& stream) const override {
-    tell(fmt::format("{} waits for {}", stream.id(), number_of(event)));
-  }
-  bool queryEvent(void* /*event*/) const override { return true; }
-  void destroyEvent(void* /*event*/, const c10::DeviceIndex /*device*/) const noexcept override {}
-  void synchronizeEvent(void* event) const override {
-    tell(fmt::format("host waits for {}", number_of(event)));
-  }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    tell(fmt::format("host waits for stream {}", stream.id()));
-  }
-
- private:
-  static std::intptr_t number_of(void* event) { return reinterpret_cast<std::intptr_t>(event); }
-};
-
-const c10::impl::DeviceGuardImplRegistrar registrar(kType, new Recorder);
-
-class HostStorageTest : public ::testing::Test {
- protected:
-  HostStorageTest() {
-    told.clear();
-    current = streams = 0;
-    events = 0;
-  }
-};
+using HostStorageTest = testing::RecordingTest;
 
 TEST_F(HostStorageTest, CopiesBehindTheCurrentStreamOnAStreamForEachDirection) {
   HostStorage storage(kDevice);
