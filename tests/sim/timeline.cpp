@@ -1,6 +1,8 @@
 #include "timeline.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,8 +12,17 @@
 namespace accel::sim {
 namespace {
 
-/// The track of the host in a trace; streams have their numbers.
+/// The track of the host's main thread in a trace; other threads have higher numbers, and streams have
+/// theirs.
 constexpr StreamNumber kHostTrack = 9999;
+
+std::string thread_name() {
+  char name[32] = "";
+  ::pthread_getname_np(::pthread_self(), name, sizeof(name));
+  return name;
+}
+
+bool is_training_thread() { return ::gettid() == ::getpid() || thread_name().starts_with("pt_autograd"); }
 
 constexpr double kMicroseconds = 1e6;
 
@@ -40,7 +51,7 @@ Speeds Speeds::from_environment() {
   return speeds;
 }
 
-Timeline::Timeline(const Speeds& speeds) : speeds_(speeds) {
+Timeline::Timeline(const Speeds& speeds) : speeds_(speeds), main_{kHostTrack, 0} {
   const char* const directory = std::getenv("ACCEL_SIM_TRACE");
   if (directory == nullptr || *directory == '\0') return;
   const char* const rank = std::getenv("RANK");
@@ -57,6 +68,17 @@ Timeline::~Timeline() {
   if (trace_ != nullptr) std::fclose(trace_);
 }
 
+Timeline::Thread& Timeline::host() {
+  thread_local const bool trains = is_training_thread();
+  if (trains) return main_;
+  thread_local Thread other;
+  if (other.track == 0) {
+    other = {kHostTrack + ++threads_, main_.now};
+    name_stream(other.track, "host, thread " + thread_name());
+  }
+  return other;
+}
+
 Timeline::Lane& Timeline::lane(StreamNumber stream) {
   const auto index = static_cast<std::size_t>(stream);
   if (lanes_.size() <= index) lanes_.resize(index + 1);
@@ -65,12 +87,12 @@ Timeline::Lane& Timeline::lane(StreamNumber stream) {
 
 void Timeline::launch(StreamNumber stream, const std::string& name, Seconds seconds, std::size_t bytes) {
   Lane& its = lane(stream);
-  const Seconds possible = std::max(its.end, host_);
+  const Seconds possible = std::max(its.end, host().now);
   const Seconds begin = std::max(possible, its.ready);
   if (begin > possible) write("wait for " + its.cause, stream, possible, begin, 0);
   its.end = begin + seconds;
   write(name, stream, begin, its.end, bytes);
-  host_ += speeds_.launch_s;
+  host().now += speeds_.launch_s;
 }
 
 Seconds Timeline::end_of(StreamNumber stream) {
@@ -86,8 +108,8 @@ void Timeline::wait(StreamNumber stream, Seconds time, const std::string& cause)
 }
 
 Seconds Timeline::enqueue(StreamNumber current) {
-  host_ += speeds_.launch_s;
-  return std::max(host_, end_of(current));
+  host().now += speeds_.launch_s;
+  return std::max(host().now, end_of(current));
 }
 
 void Timeline::collective(StreamNumber stream, const std::string& name, Seconds ready, Seconds seconds,
@@ -100,8 +122,10 @@ void Timeline::collective(StreamNumber stream, const std::string& name, Seconds 
 }
 
 void Timeline::wait_on_host(Seconds time, const std::string& cause) {
-  write("host sync: " + cause, kHostTrack, host_, std::max(host_, time), 0);
-  host_ = std::max(host_, time);
+  Thread& thread = host();
+  const Seconds until = std::max(thread.now, time);
+  write("host sync: " + cause, thread.track, thread.now, until, 0);
+  thread.now = until;
   // A rank ends without destructors.
   if (trace_ != nullptr) std::fflush(trace_);
 }

@@ -51,8 +51,6 @@ class Timeline {
   void wait(StreamNumber stream, Seconds time, const std::string& cause);
   /// Lets the host wait until `time`.
   void wait_on_host(Seconds time, const std::string& cause);
-  /// When the host is where it is.
-  [[nodiscard]] Seconds host() const { return host_; }
   /// The host enqueues a collective behind the work of `current`. Returns when this rank is ready for it.
   Seconds enqueue(StreamNumber current);
   /// Gives a collective to a stream. It begins at `ready`, when the last rank is ready for it.
@@ -66,12 +64,19 @@ class Timeline {
     Seconds ready = 0;  ///< What it waits for is done.
     std::string cause;
   };
+  /// A thread of the host. The main thread and autograd's take turns, so they are one.
+  struct Thread {
+    StreamNumber track = 0;  ///< 0 before its first use.
+    Seconds now = 0;
+  };
   Lane& lane(StreamNumber stream);
+  Thread& host();
   void write(std::string_view name, StreamNumber track, Seconds begin, Seconds end, std::size_t bytes);
 
   Speeds speeds_;
   std::vector<Lane> lanes_;
-  Seconds host_ = 0;
+  Thread main_;
+  int threads_ = 0;
   std::FILE* trace_ = nullptr;
 };
 

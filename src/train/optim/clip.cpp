@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace accel::train {
@@ -46,9 +47,11 @@ double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm
 void scale_gradients(const std::vector<FlatBuffer*>& buffers, double factor) {
   if (factor == 1) return;
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
-  for (const FlatBuffer* buffer : buffers) gradients.push_back(buffer->gradient());
-  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+  // Gradients of offloaded shards are on the host, those of replicated parameters on the device.
+  std::map<at::DeviceType, std::vector<at::Tensor>> gradients;
+  for (const FlatBuffer* buffer : buffers)
+    gradients[buffer->gradient().device().type()].push_back(buffer->gradient());
+  for (const auto& [device, list] : gradients) at::_foreach_mul_(list, factor);
 }
 
 }  // namespace accel::train
