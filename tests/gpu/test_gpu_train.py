@@ -215,16 +215,6 @@ def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, k
     assert worst(gpu, cpu, "eval_loss") < 2e-3
 
 
-@pytest.mark.gpus(2)
-@pytest.mark.parametrize("case", CASES)
-def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
-    train_runs.export(tmp_path / "gpt.pt")
-    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=2, **CASES[case])
-    gpu, said = launch(accel, tmp_path, where={"use_cpu": False, "gpu_ids": "0,1"}, ranks=2, env=POISON, **CASES[case])
-    assert worst(gpu, cpu) < CLOSE
-    assert "destroy_process_group" not in said
-
-
 NCCL = {**GPU, "launch": {"backend": "nccl"}}
 
 

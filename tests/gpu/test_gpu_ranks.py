@@ -1,0 +1,96 @@
+"""Ranks with a GPU each, whose collectives go through NCCL on streams of its own, beside CPU ranks."""
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+import train_runs
+from gpu_runs import CPU, launch, worst
+
+# A CPU and a GPU sum in different orders, and the difference grows over the steps.
+CLOSE = 2e-4
+NARROW = 3e-2
+POISON = {"ACCEL_POISON": "1"}
+CHECKPOINTED = {"fsdp_config.fsdp_activation_checkpointing": True}
+ACTIVATIONS = {**CHECKPOINTED, "fsdp_config.fsdp_activation_checkpointing_offload": True}
+PARAMS = {"fsdp_config.fsdp_offload_params": True}
+MESH = {"parallelism_config.dp_replicate_size": 2, "parallelism_config.dp_shard_size": 2}
+VERSION_1 = {"fsdp_config.fsdp_version": 1}
+REPLICAS = {"distributed_type": "MULTI"}
+
+# Name: ranks, flags, options, how far losses may be apart.
+CASES = {
+    "plain": (2, [], {}, CLOSE),
+    "accumulation": (2, [], {"gradient_accumulation_steps": 3}, CLOSE),
+    "kept, checkpointing, accumulation": (2, [], {"fsdp_config.fsdp_reshard_after_forward": False, **CHECKPOINTED,
+                                                  "gradient_accumulation_steps": 2}, CLOSE),
+    "bf16, three ranks": (3, ["--mixed-precision", "bf16"], {}, NARROW),
+    "fp16": (2, ["--mixed-precision", "fp16"], {"grad_scaler.init_scale": 1024}, NARROW),
+    "version 1 with prefetch, bf16": (2, ["--mixed-precision", "bf16"], {
+        **VERSION_1, "fsdp_config.fsdp_backward_prefetch": "BACKWARD_PRE", "fsdp_config.fsdp_forward_prefetch": True}, NARROW),
+    "replicas of shards": (4, [], MESH, CLOSE),
+    "kept by two of four": (4, [], {"fsdp_config.fsdp_reshard_after_forward": 2}, CLOSE),
+    "offload": (2, [], {**PARAMS, "gradient_accumulation_steps": 2}, CLOSE),
+    "offload, bf16, replicas of shards": (4, ["--mixed-precision", "bf16"], {**PARAMS, **MESH}, NARROW),
+    "offloaded activations": (2, [], ACTIVATIONS, CLOSE),
+    "ignored modules": (2, [], {"fsdp_config.fsdp_ignored_modules": r"tokens|blocks\.0\.attention"}, CLOSE),
+    "read by rank 0": (2, [], {"model.broadcast_from_rank0": True}, CLOSE),
+    "replicas": (2, [], REPLICAS, CLOSE),
+    "replicas with a hook": (2, [], {**REPLICAS, "ddp.comm_hook": "bf16"}, NARROW),
+    # The QR decompositions of a CPU and a GPU round differently.
+    "replicas with PowerSGD": (2, [], {**REPLICAS, "ddp.comm_hook": "power_sgd", "ddp.comm_state_option.start_powerSGD_iter": 2},
+                               NARROW),
+    "muon": (2, [], {"optimizer": {"type": "muon", "lr": 2e-2,
+                                   "groups": [{"match": "^(tokens|positions|head)", "optimizer": "adamw", "lr": 3e-3}]}}, NARROW),
+    "adafactor": (2, [], {"optimizer": {"type": "adafactor", "lr": 1e-2}}, NARROW),
+}
+
+
+def gpus(count):
+    return {"use_cpu": False, "gpu_ids": ",".join(map(str, range(count)))}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.gpus(CASES[case][0])) for case in CASES])
+def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
+    ranks, flags, options, bound = CASES[case]
+    train_runs.export(tmp_path / "gpt.pt")
+    of = {"cpu": options, "gpu": options}
+    if options.get("distributed_type") == "MULTI":
+        of = {kind: {**options, "distributed_type": f"MULTI_{kind.upper()}"} for kind in of}
+    cpu, _ = launch(accel, tmp_path, *flags, where=CPU, ranks=ranks, max_steps=8, **of["cpu"])
+    gpu, said = launch(accel, tmp_path, *flags, where=gpus(ranks), ranks=ranks, env=POISON, max_steps=8, **of["gpu"])
+    assert "backend nccl" in said and "destroy_process_group" not in said
+    assert worst(gpu, cpu) < bound
+    assert gpu["loss"][-1] < gpu["loss"][0] - 0.1
+
+
+@pytest.mark.gpus(2)
+@pytest.mark.parametrize("waits", [False, True], ids=["behind", "waiting"])
+def test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended(accel, tmp_path, waits):
+    """The checkpoint is written while the next steps change the shards. Dropout needs the state of the GPU's generator."""
+    train_runs.export(tmp_path / "gpt.pt", dropout=0.1)
+    checkpoint = {"every": 2, "async": not waits}
+    options = {"ranks": 2, "where": gpus(2), "max_steps": 6}
+    whole, _ = launch(accel, tmp_path, checkpoint={**checkpoint, "resume": "none"}, **options)
+    shutil.rmtree(tmp_path / "out/checkpoints/checkpoint_6")
+    accel("verify", tmp_path / "out/checkpoints/checkpoint_4")
+    rest, _ = launch(accel, tmp_path, env=POISON, checkpoint={**checkpoint, "resume": "auto"}, **options)
+    assert len(rest["loss"]) == 2
+    assert max(abs(a - b) for a, b in zip(rest["loss"], whole["loss"][4:], strict=True)) < 1e-5
+
+
+@pytest.mark.gpus(2)
+def test_a_rank_that_does_not_come_makes_the_others_end(accel_path, tmp_path):
+    """Its collectives do not end within launch.timeout, and the launcher says which."""
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 2, max_steps=100000, **{"launch.timeout": 4, "launch.hang_timeout": 2})
+    config.write_text(json.dumps({**json.loads(config.read_text()), **gpus(2)}))
+    process = train_runs.start(accel_path, config, tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 5)
+    os.kill(train_runs.worker_of(1, process.pid), signal.SIGSTOP)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 6, said
+    assert "rank 1 is stopped, by a signal or a debugger" in said
