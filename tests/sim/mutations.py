@@ -15,6 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RANKS = "tests/gpu/test_gpu_ranks.py::test_ranks_with_a_gpu_each_equal_cpu_ranks[sim-{}]"
 RESUME = "tests/gpu/test_gpu_ranks.py::test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended[sim-behind]"
 
+# A rank alone gathers nothing, and waits for the copy alone.
+ALONE = "tests/gpu/test_gpu_offload.py::test_offloaded_parameters_train_as_on_the_gpu[sim-1-no-resharded]"
+
 
 @dataclass
 class Mutation:
@@ -33,7 +36,7 @@ FLAT, HOST, SAVED, READER = "fsdp/flat_buffer.cpp", "device/host_storage.cpp", "
 MUTATIONS = [
     nothing("a gather is not waited for", FLAT, "  gather_.wait();\n", RANKS.format("plain")),
     nothing("the copy of an offloaded shard is not waited for", FLAT,
-            "  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->wait_on_stream();\n", RANKS.format("offload")),
+            "  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->wait_on_stream();\n", ALONE),
     Mutation("a gather does not wait for the copy of its input", FLAT,
              "fetch_->then([&] { gather_ = group.all_gather(full_, own); });", "gather_ = group.all_gather(full_, own);",
              RANKS.format("offload")),
