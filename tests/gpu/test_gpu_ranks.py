@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import pytest
+import torch
 
 import train_runs
 from gpu_runs import CPU, launch, worst
@@ -33,8 +34,9 @@ CASES = {
         **VERSION_1, "fsdp_config.fsdp_backward_prefetch": "BACKWARD_PRE", "fsdp_config.fsdp_forward_prefetch": True}, NARROW),
     "replicas of shards": (4, [], MESH, CLOSE),
     "kept by two of four": (4, [], {"fsdp_config.fsdp_reshard_after_forward": 2}, CLOSE),
-    "offload": (2, [], {**PARAMS, "gradient_accumulation_steps": 2}, CLOSE),
-    "offload, bf16, replicas of shards": (4, ["--mixed-precision", "bf16"], {**PARAMS, **MESH}, NARROW),
+    # With more layers, memory is freed and used again while gradients are copied to the host.
+    "offload": (2, [], {**PARAMS, "layers": 6, "gradient_accumulation_steps": 2}, CLOSE),
+    "offload, bf16, replicas of shards": (4, ["--mixed-precision", "bf16"], {**PARAMS, **MESH, "layers": 6}, NARROW),
     "offloaded activations": (2, [], ACTIVATIONS, CLOSE),
     "ignored modules": (2, [], {"fsdp_config.fsdp_ignored_modules": r"tokens|blocks\.0\.attention"}, CLOSE),
     "read by rank 0": (2, [], {"model.broadcast_from_rank0": True}, CLOSE),
@@ -56,7 +58,8 @@ def gpus(count):
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.gpus(CASES[case][0])) for case in CASES])
 def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     ranks, flags, options, bound = CASES[case]
-    train_runs.export(tmp_path / "gpt.pt")
+    options = dict(options)
+    train_runs.export(tmp_path / "gpt.pt", layers=options.pop("layers", train_runs.SIZES["layers"]))
     of = {"cpu": options, "gpu": options}
     if options.get("distributed_type") == "MULTI":
         of = {kind: {**options, "distributed_type": f"MULTI_{kind.upper()}"} for kind in of}
@@ -65,6 +68,44 @@ def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     assert "backend nccl" in said and "destroy_process_group" not in said
     assert worst(gpu, cpu) < bound
     assert gpu["loss"][-1] < gpu["loss"][0] - 0.1
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(48, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tanh(self.linear(x))
+
+
+class Skipping(torch.nn.Module):
+    """Leaves out its second layer in every third forward, though the engine gathers it ahead."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 48)
+        self.first, self.second, self.third, self.fourth = Layer(), Layer(), Layer(), Layer()
+        self.head = torch.nn.Linear(48, 256)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        x = self.first(self.tokens(input_ids))
+        if int(self.calls) % 3 != 0:
+            x = self.second(x)
+        return self.head(self.fourth(self.third(x)))
+
+
+@pytest.mark.gpus(2)
+def test_a_unit_that_is_gathered_and_not_used(accel, tmp_path):
+    torch.manual_seed(0)
+    torch.jit.script(Skipping()).save(tmp_path / "gpt.pt")
+    options = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer", "fsdp_config.fsdp_forward_prefetch": True, **VERSION_1,
+               "max_steps": 8}
+    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=2, **options)
+    gpu, _ = launch(accel, tmp_path, where=gpus(2), ranks=2, env=POISON, **options)
+    assert worst(gpu, cpu) < CLOSE
 
 
 @pytest.mark.gpus(2)

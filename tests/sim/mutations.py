@@ -45,11 +45,12 @@ MUTATIONS = [
     Mutation("the gradient of an offloaded shard is freed during its copy", FLAT,
              "  if (store_ != nullptr) std::exchange(store_, nullptr)->wait_on_stream();\n", "  store_.reset();\n", RANKS.format("offload")),
     Mutation("a unit is freed before its gather has ended", FLAT, "  wait_for_gather();\n  c10::StorageImpl* storage",
-             "  c10::StorageImpl* storage", RANKS.format("plain")),
+             "  c10::StorageImpl* storage",
+             "tests/gpu/test_gpu_ranks.py::test_a_unit_that_is_gathered_and_not_used[sim]"),
     nothing("a copy does not wait for the stream that computes", HOST, "  ready.block(lane);\n", RANKS.format("offload")),
     Mutation("who waits for a copy orders nothing", HOST,
              "void wait_on_stream() override { done_.block(current_stream(lane_.device())); }", "void wait_on_stream() override {}",
-             RANKS.format("offload")),
+             ALONE),
     nothing("the host does not wait for copies to it", HOST, "  to_host_.synchronize();\n", RANKS.format("offload")),
     Mutation("copies in both directions share no order with what computes", HOST, "  ready.record(current_stream(lane.device()));\n",
              "  ready.record(lane);\n", RANKS.format("offloaded activations")),
@@ -101,7 +102,8 @@ def try_one(mutation):
         path.write_text(source)
     if done.returncode == 0:
         return "NOT FOUND", False
-    said = re.search(r"RACE: (.*)", done.stdout) or re.search(r"^E +(.*)", done.stdout, re.MULTILINE)
+    patterns = (r"RACE: (.*)", r"^ *E? *error: (.*)", r"^E +(.*)")
+    said = next((found for pattern in patterns if (found := re.search(pattern, done.stdout, re.MULTILINE))), None)
     return said[1] if said else done.stdout[-300:], done.returncode == 1
 
 

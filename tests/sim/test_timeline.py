@@ -101,3 +101,18 @@ def test_without_prefetch_each_gather_of_backward_is_waited_for(steps):
     exposed = steps(**options)[2]
     waits = [sum(event["dur"] for event in named(step, "wait for all-gather", DEFAULT)) for step in (ahead, exposed)]
     assert waits[1] > 2 * waits[0]
+
+
+def test_a_save_copies_beside_the_training(steps):
+    """What a save copies to the host runs on a stream of its own, and the training's thread waits for none of it."""
+    run = steps(max_steps=6, checkpoint={"every": 3, "resume": "none"})
+    copies = [event for step in run for event in named(step, "copy to host")]
+    saved = [event for event in copies if event["args"]["bytes"] > 100_000]
+    # The shard and both moments of all parameters but the smallest. The last save follows the last step.
+    assert sum(event["args"]["bytes"] for event in saved) / 3 / 4 == pytest.approx(3233280 / 2, rel=0.01)
+    assert DEFAULT not in {event["tid"] for event in saved}
+    waits = [event for event in run[3] if event["tid"] == HOST]
+    plain = [event for event in run[1] if event["tid"] == HOST]
+    # The ranks agree that a save begins, in some small collectives.
+    small = sum(event["dur"] for event in waits) - sum(event["dur"] for event in plain)
+    assert small < 20
