@@ -103,7 +103,9 @@ std::optional<std::vector<SampleField>> fields_of(const std::string& path) {
     config::DataSource source;
     source.format = format.name;
     source.path = path;
-    return format.open(source)->fields();
+    std::vector<SampleField> fields = format.open(source)->fields();
+    std::erase_if(fields, [](const SampleField& field) { return !field.obstacle.empty(); });
+    return fields;
   } catch (const Error& error) {
     if (is_by_signal(error.kind())) throw;
     log::warn(fmt::format("the fields of the data are not known: {}", error.message()));

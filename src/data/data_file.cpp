@@ -64,9 +64,13 @@ std::vector<std::string> data_files(const std::string& pattern) {
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
   if (paths.empty()) throw Error(ErrorKind::kUsage, fmt::format("no file matches '{}'", pattern));
-  // If there are too few, the file that cannot be opened is an Error.
-  allow_descriptors(paths.size() + kOtherDescriptors);
+  allow_data_files(paths.size());
   return paths;
+}
+
+void allow_data_files(std::size_t files) {
+  // If there are too few descriptors, the file that cannot be opened is an Error.
+  allow_descriptors(files + kOtherDescriptors);
 }
 
 Error changed_error(const DataFile& file, const std::string& change) {

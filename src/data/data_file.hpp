@@ -45,8 +45,12 @@ class DataFile {
 };
 
 /// The files that a path or a glob of training data means, in sorted order. No match is an Error of kind
-/// kUsage. Raises the process's limit of open files as far as needed and allowed, so that all can stay open.
+/// kUsage. Calls allow_data_files() for them.
 [[nodiscard]] std::vector<std::string> data_files(const std::string& pattern);
+
+/// Raises the process's limit of open files as far as needed and allowed, so that `files` files of training
+/// data can stay open.
+void allow_data_files(std::size_t files);
 
 /// The Error (kUsage) of a file that does not have what it had when it was opened.
 [[nodiscard]] Error changed_error(const DataFile& file, const std::string& change);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/config/config.hpp"
+#include "data/arrow_dataset.hpp"
 #include "data/document_files.hpp"
 
 namespace accel {
@@ -22,9 +23,10 @@ struct DataFormat {
   std::array<std::string_view, 2> extensions{};  ///< The names of files from which the format is guessed.
   /// What a sample is. If it is empty, a sample is as many tokens as the key `sequence_length` says.
   std::string_view sample{};
-  std::int64_t tokens = 0;  ///< How many different tokens there are; 0 for any number.
-  bool has_files = true;    ///< Without it samples are drawn: the keys are `vocabulary` and `samples`.
-  bool has_dtype = false;   ///< The key `dtype` may say how the files store tokens.
+  std::int64_t tokens = 0;       ///< How many different tokens there are; 0 for any number.
+  bool has_files = true;         ///< Without it samples are drawn: the keys are `vocabulary` and `samples`.
+  bool has_directories = false;  ///< A path may be that of a directory of the package datasets.
+  bool has_dtype = false;        ///< The key `dtype` may say how the files store tokens.
   /// Samples are made of documents, as the key `packing` says, and have fields for their positions.
   bool has_documents = false;
   /// The files name the fields and hold the labels. Without it there are tokens, from which both are made.
@@ -41,6 +43,7 @@ struct DataFormat {
 
 [[nodiscard]] std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source);
+[[nodiscard]] std::unique_ptr<SampleSource> open_arrow_table(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_documents(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_synthetic_tokens(const config::DataSource& source);
 
@@ -76,11 +79,21 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
      .has_own_fields = true,
      .open = open_tensor_table},
     {.name = "documents",
-     .note = "what `accel-export --tokenize` wrote: chats, or prompts and completions, as tokens.",
+     .note = "what `accel-export --tokenize` wrote, or a directory of datasets whose rows are tokens.",
      .example = "chat.safetensors",
+     .has_directories = true,
      .has_documents = true,
      .open = open_documents,
      .recognizes = holds_documents},
+    {.name = "arrow",
+     .note = "a directory of save_to_disk (Hugging Face datasets), or Arrow files. A row is a sample.",
+     .example = "my_dataset/train",
+     .extensions = {".arrow"},
+     .sample = "a row of the dataset",
+     .has_directories = true,
+     .has_own_fields = true,
+     .open = open_arrow_table,
+     .recognizes = is_saved_dataset},
     {.name = "synthetic",
      .note = "random tokens, for a first run and for benchmarks.",
      .has_files = false,
@@ -88,14 +101,16 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
 });
 
 /// What keys and messages say of the formats. A test compares it with the table.
-inline constexpr std::string_view kFormatNames = "text|tokens|megatron|jsonl|tensors|documents|synthetic";
+inline constexpr std::string_view kFormatNames =
+    "text|tokens|megatron|jsonl|tensors|documents|arrow|synthetic";
 inline constexpr std::string_view kFormatHelp =
     "Format of the files: bytes of text, tokens, Megatron-LM's index, lines of token ids, safetensors whose "
-    "rows are samples, documents of accel-export --tokenize, or random tokens without a file";
+    "rows are samples, documents to pack or pad, datasets on disk (Arrow) whose rows are samples, or random "
+    "tokens without a file";
 inline constexpr std::string_view kTokenFormats = "text, tokens, megatron, jsonl and synthetic";
 inline constexpr std::string_view kDtypeFormat = "tokens";
 inline constexpr std::string_view kDocumentsFormat = "documents";
-inline constexpr std::string_view kOwnFieldsFormat = "tensors";
+inline constexpr std::string_view kOwnFieldsFormat = "tensors and arrow";
 
 /// The row of a format. Another name is an Error of kind kUsage.
 [[nodiscard]] const DataFormat& data_format(std::string_view name);

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/metadata_limit.hpp"
 #include "ckpt/safetensors/header.hpp"
+#include "data/arrow_documents.hpp"
 #include "data/integers.hpp"
 
 namespace accel {
@@ -75,6 +75,7 @@ std::string value_in(const std::map<std::string, std::string>& metadata, const c
 }  // namespace
 
 bool holds_documents(const std::string& pattern) {
+  if (holds_arrow_documents(pattern)) return true;
   try {
     const auto header = ckpt::read_safetensors_header(File::open_read(data_files(pattern).front()));
     return value_in(header.metadata, kFormatKey) == kFormatValue;
@@ -108,8 +109,7 @@ void DocumentFiles::add(const std::string& path) {
     refuse_file(fmt::format("'label_mask' has {} elements, but 'input_ids' has {}", mask.shape.front(),
                             tokens.shape.front()));
   }
-  if (size() + lengths.shape.front() > std::numeric_limits<std::uint32_t>::max())
-    refuse_file("there are more documents than 2^32 - 1");
+  require_room(lengths.shape.front());
   Part part{.file = DataFile(path),
             .first_document = size(),
             .documents = lengths.shape.front(),
@@ -136,7 +136,6 @@ void DocumentFiles::add(const std::string& path) {
 void DocumentFiles::add_lengths(const Part& part, std::uint64_t offset, std::int64_t tokens) {
   const std::size_t known = begins_.size();
   const std::size_t count = static_cast<std::size_t>(part.documents);
-  check_metadata_bytes("the table of lengths", (known + count) * sizeof(std::int64_t));
   begins_.resize(known + count);
   const std::span<std::int64_t> ends = std::span(begins_).subspan(known);
   part.file.read(offset, std::as_writable_bytes(ends));
@@ -176,7 +175,7 @@ void DocumentFiles::set_vocabulary(std::int64_t tokens) {
                             part.file.path(), *largest, tokens))
         .hint("was the data made with another tokenizer than the model's?");
   }
-  vocabulary_ = tokens;
+  DocumentSource::set_vocabulary(tokens);
   // Padding is no label and is seen by nobody, so any token will do, such as where a tokenizer has a token of
   // its own for it that the model lacks.
   if (padding_ >= tokens) padding_ = 0;
@@ -189,15 +188,7 @@ void DocumentFiles::read_tokens(std::int64_t document, std::span<std::int64_t> o
   std::vector<std::byte> bytes(out.size() * part.token_bytes);
   part.file.read(part.tokens_offset + static_cast<std::uint64_t>(first) * part.token_bytes, bytes);
   read_integers(bytes.data(), part.token_bytes, part.is_signed, out);
-  const std::int64_t end = vocabulary_.value_or(std::numeric_limits<std::int64_t>::max());
-  const auto wrong =
-      std::find_if(out.begin(), out.end(), [&](std::int64_t token) { return token < 0 || token >= end; });
-  if (wrong == out.end()) return;
-  const std::string what = *wrong < 0 ? std::string("is not a token, which is 0 or greater")
-                                      : fmt::format("is not in the model's vocabulary of {} tokens", end);
-  throw Error(ErrorKind::kUsage, fmt::format("{}: token {} at position {} of it {}", position(document),
-                                             *wrong, wrong - out.begin(), what))
-      .hint("was the data made with another tokenizer than the model's? positions count tokens from 0");
+  require_known(document, out);
 }
 
 void DocumentFiles::read_mask(std::int64_t document, std::span<std::byte> out) const {

@@ -61,6 +61,7 @@ std::uint32_t fingerprint_of(const TensorTable& table) {
   std::vector<std::byte> bytes;
   for (std::size_t field = 0; field < table.fields().size(); ++field) {
     const std::size_t all = table.fields()[field].bytes;
+    if (all == 0) continue;  // It cannot be read.
     const std::size_t count = std::min(all, kMostRowBytes / 2);
     bytes.resize(count);
     for (const std::int64_t row : rows) {
@@ -96,6 +97,7 @@ std::uint32_t old_fingerprint_of(const TokenStream& stream) {
 std::uint32_t old_fingerprint_of(const TensorTable& table) {
   std::uint32_t crc = 0;
   for (std::size_t field = 0; field < table.fields().size(); ++field) {
+    if (table.fields()[field].bytes == 0) continue;
     std::vector<std::byte> bytes(std::min(table.fields()[field].bytes, kMostRowBytes));
     for (std::int64_t place = 0; place < kPlaces; ++place) {
       table.read_bytes(field, (table.size() - 1) * place / (kPlaces - 1), 0, bytes);

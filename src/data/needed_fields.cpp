@@ -51,6 +51,15 @@ std::vector<std::size_t> needed_fields(const SampleSource& source, const config:
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) fail_without_field(name, names);
     const SampleField& field = source.fields()[static_cast<std::size_t>(found - names.begin())];
+    if (!field.obstacle.empty()) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("training data: the column '{}' {}, and cannot be a field of samples", name,
+                              field.obstacle))
+          .hint(
+              "rows of tokens that differ in length are for format: documents, which packs or pads them; "
+              "accel-export --tokenize makes tokens of texts; dataset.cast_column and dataset.map of the "
+              "package datasets make numbers of one shape of the rest");
+    }
     if (!is_input(field.dtype)) {
       throw Error(ErrorKind::kUsage,
                   fmt::format("training data: '{}' is of {}, which no model takes as an input", name,

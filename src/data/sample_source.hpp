@@ -29,6 +29,9 @@ struct SampleField {
   ckpt::DType dtype = ckpt::DType::kInt64;
   std::vector<std::int64_t> shape;  ///< The shape in one sample.
   std::size_t bytes = 0;            ///< The number of bytes in one sample.
+  /// Why the field cannot be read, as what follows "the column", such as "has texts". Such a field has no
+  /// bytes.
+  std::string obstacle = {};
 };
 
 /// The samples of training data, by their numbers from 0. Each format (data/data_formats.hpp) has its own

@@ -58,25 +58,16 @@ std::optional<bool> sign_of(ckpt::DType dtype) {
   }
 }
 
-}  // namespace
+/// The tensors of a safetensors file, and where its rows are.
+struct Tensors {
+  std::vector<SampleField> fields;
+  TensorTable::Rows rows;
+};
 
-TensorTable TensorTable::open(const config::DataSource& source) {
-  TensorTable table;
-  for (const std::string& path : data_files(source.path)) {
-    try {
-      table.add(path);
-    } catch (Error& error) {
-      error.add_context(fmt::format("data file '{}'", path));
-      throw;
-    }
-  }
-  return table;
-}
-
-void TensorTable::add(const std::string& path) {
+Tensors tensors_of(const DataFile& file) {
   ckpt::SafetensorsHeader header;
   try {
-    header = ckpt::read_safetensors_header(File::open_read(path));
+    header = ckpt::read_safetensors_header(File::open_read(file.path()));
   } catch (const Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("it is not a safetensors file: {}", error.message()))
         .hint("format 'tensors' reads what safetensors.torch.save_file wrote");
@@ -84,8 +75,9 @@ void TensorTable::add(const std::string& path) {
   if (header.entries.empty()) throw Error(ErrorKind::kUsage, "it holds no tensors");
   std::sort(header.entries.begin(), header.entries.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
-  Part part{.file = DataFile(path), .offsets = {}, .begin = rows_, .rows = -1};
-  std::vector<SampleField> fields;
+  Tensors tensors;
+  std::int64_t& rows = tensors.rows.count;
+  rows = header.entries.front().shape.empty() ? 0 : header.entries.front().shape.front();
   for (const ckpt::SafetensorsEntry& entry : header.entries) {
     if (!entry.obstacle.empty()) {
       throw Error(ErrorKind::kUsage,
@@ -94,31 +86,53 @@ void TensorTable::add(const std::string& path) {
     if (entry.shape.empty())
       throw Error(ErrorKind::kUsage,
                   fmt::format("'{}' is a scalar and has no dimension of samples", entry.name));
-    if (part.rows < 0) part.rows = entry.shape.front();
-    if (entry.shape.front() != part.rows) {
+    if (entry.shape.front() != rows) {
       throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}' has {} samples, but '{}' has {}", header.entries.front().name, part.rows,
+                  fmt::format("'{}' has {} samples, but '{}' has {}", header.entries.front().name, rows,
                               entry.name, entry.shape.front()))
           .hint("the first dimension of each tensor counts the samples");
     }
     if (entry.end == entry.begin)
       throw Error(ErrorKind::kUsage, fmt::format("'{}' has no elements", entry.name));
-    fields.push_back(
+    tensors.fields.push_back(
         {entry.name,
          entry.dtype,
          {entry.shape.begin() + 1, entry.shape.end()},
-         static_cast<std::size_t>((entry.end - entry.begin) / static_cast<std::uint64_t>(part.rows))});
-    part.offsets.push_back(static_cast<std::size_t>(header.buffer_offset + entry.begin));
+         static_cast<std::size_t>((entry.end - entry.begin) / static_cast<std::uint64_t>(rows))});
+    tensors.rows.values_at.push_back(header.buffer_offset + entry.begin);
   }
-  if (header.buffer_offset + header.buffer_bytes != part.file.size())
+  if (header.buffer_offset + header.buffer_bytes != file.size())
     throw Error(ErrorKind::kUsage, "it has changed while it was opened");
-  if (parts_.empty()) {
-    fields_ = std::move(fields);
-  } else {
-    require_same(fields, fields_, parts_.front().file.path());
+  return tensors;
+}
+}  // namespace
+
+TensorTable TensorTable::open(const config::DataSource& source) {
+  std::optional<TensorTable> table;
+  for (const std::string& path : data_files(source.path)) {
+    try {
+      DataFile file(path);
+      Tensors tensors = tensors_of(file);
+      if (table) {
+        require_same(tensors.fields, table->fields_, table->files_.front().file.path());
+      } else {
+        table.emplace(std::move(tensors.fields));
+      }
+      table->add(std::move(file), {std::move(tensors.rows)});
+    } catch (Error& error) {
+      error.add_context(fmt::format("data file '{}'", path));
+      throw;
+    }
   }
-  rows_ += part.rows;
-  parts_.push_back(std::move(part));
+  return *std::move(table);
+}
+
+void TensorTable::add(DataFile file, const std::vector<Rows>& rows) {
+  files_.push_back({std::move(file), rows_});
+  for (const Rows& more : rows) {
+    parts_.push_back({files_.size() - 1, rows_, more.values_at});
+    rows_ += more.count;
+  }
 }
 
 const TensorTable::Part& TensorTable::part_of(std::int64_t row) const {
@@ -132,8 +146,9 @@ const TensorTable::Part& TensorTable::part_of(std::int64_t row) const {
 void TensorTable::read_bytes(std::size_t field, std::int64_t row, std::size_t begin,
                              std::span<std::byte> out) const {
   const Part& part = part_of(row);
-  part.file.read(
-      part.offsets[field] + static_cast<std::size_t>(row - part.begin) * fields_[field].bytes + begin, out);
+  files_[part.file].file.read(
+      part.values_at[field] + static_cast<std::uint64_t>(row - part.begin) * fields_[field].bytes + begin,
+      out);
 }
 
 void TensorTable::read(std::int64_t row, Labels /*labels*/, std::span<const std::span<std::byte>> out) const {
@@ -167,7 +182,7 @@ void TensorTable::set_vocabularies(std::map<std::string, std::int64_t> tokens) {
   vocabularies_ = std::move(tokens);
 }
 
-std::vector<const DataFile*> TensorTable::files_of(std::int64_t row) const { return {&part_of(row).file}; }
+std::vector<const DataFile*> TensorTable::files_of(std::int64_t row) const { return {&file_of(row).file}; }
 
 std::uint32_t TensorTable::fingerprint() const { return fingerprint_of(*this); }
 
@@ -175,17 +190,18 @@ std::uint32_t TensorTable::old_fingerprint() const { return old_fingerprint_of(*
 
 std::vector<std::int64_t> TensorTable::file_ends() const {
   std::vector<std::int64_t> ends;
-  for (const Part& part : parts_) ends.push_back(part.begin + part.rows);
+  for (std::size_t i = 1; i < files_.size(); ++i) ends.push_back(files_[i].begin);
+  ends.push_back(rows_);
   return ends;
 }
 
 void TensorTable::accept_changes() const {
-  for (const Part& part : parts_) part.file.accept_change();
+  for (const FileOfRows& its : files_) its.file.accept_change();
 }
 
 std::string TensorTable::position(std::int64_t row) const {
-  const Part& part = part_of(row);
-  return fmt::format("data file '{}', sample {}", part.file.path(), row - part.begin);
+  const FileOfRows& its = file_of(row);
+  return fmt::format("data file '{}', sample {}", its.file.path(), row - its.begin);
 }
 
 std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -12,12 +13,25 @@
 
 namespace accel {
 
-/// The samples of one or more safetensors files. The tensors of a file share their first dimension, and row i
-/// of each is sample i. Several files hold the same tensors, one after the other.
+/// Samples that are rows of tensors in one or more files, one file after the other. The values of a row lie
+/// in one piece for each field.
 class TensorTable final : public SampleSource {
  public:
-  /// `source.path` is a path or a glob. Throws Error (kUsage) if nothing matches, a file is not of
-  /// safetensors, a tensor has no samples or has more or fewer than another, or two files do not fit.
+  /// Rows whose values follow one another in a file.
+  struct Rows {
+    std::int64_t count = 0;
+    std::vector<std::uint64_t> values_at;  ///< Where in the file the first row has each field.
+  };
+
+  /// `fields` are sorted by name.
+  explicit TensorTable(std::vector<SampleField> fields) : fields_(std::move(fields)) {}
+  /// Adds the rows of the next file, which has the same fields.
+  void add(DataFile file, const std::vector<Rows>& rows);
+
+  /// Opens safetensors files, whose tensors share their first dimension: row i of each is sample i. Several
+  /// files hold the same tensors. `source.path` is a path or a glob. Throws Error (kUsage) if nothing
+  /// matches, a file is not of safetensors, a tensor has no samples or has more or fewer than another, or two
+  /// files do not fit.
   static TensorTable open(const config::DataSource& source);
 
   [[nodiscard]] std::int64_t size() const override { return rows_; }
@@ -40,17 +54,21 @@ class TensorTable final : public SampleSource {
 
  private:
   struct Part {
+    std::size_t file = 0;    ///< Its number in files_.
+    std::int64_t begin = 0;  ///< The number of the first sample.
+    std::vector<std::uint64_t> values_at;
+  };
+  struct FileOfRows {
     DataFile file;
-    std::vector<std::size_t> offsets;  ///< Where the rows of each field begin in the file.
-    std::int64_t begin = 0;            ///< The number of the first sample.
-    std::int64_t rows = 0;
+    std::int64_t begin = 0;  ///< The number of its first sample.
   };
 
-  void add(const std::string& path);
   [[nodiscard]] const Part& part_of(std::int64_t row) const;
+  [[nodiscard]] const FileOfRows& file_of(std::int64_t row) const { return files_[part_of(row).file]; }
   void require_known(const SampleField& field, std::int64_t row, std::span<const std::byte> bytes) const;
 
   std::vector<SampleField> fields_;
+  std::vector<FileOfRows> files_;
   std::vector<Part> parts_;
   std::int64_t rows_ = 0;
   std::map<std::string, std::int64_t> vocabularies_;

@@ -21,8 +21,8 @@ void check_meanings(const config::ModelConfig& config, const std::vector<std::st
                 fmt::format("training.model.inputs gives '{}' to the input '{}' of forward, which takes [{}]",
                             config.inputs[i], inputs[i], fmt::join(inputs, ", ")))
         .hint(fmt::format(
-            "{} data have the fields {} and {}; those of format '{}' have {}, too, and those of format '{}' "
-            "have the fields of their file, by these names; or export the model without this input",
+            "{} data have the fields {} and {}; those of format '{}' have {}, too, and those of {} "
+            "have the fields of their files, by these names; or export the model without this input",
             kTokenFormats, kTokensField, kLabelsField, kDocumentsFormat, kPositionsField, kOwnFieldsFormat));
   }
 }

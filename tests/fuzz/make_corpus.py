@@ -1,12 +1,15 @@
-"""Writes the seeds of the fuzzers into corpus/: small files as torch, Python and safetensors write them.
+"""Writes the seeds of the fuzzers into corpus/: small files as torch, Python, safetensors and pyarrow write them.
 
     tools/dev python tests/fuzz/make_corpus.py
+
+pyarrow lies where ACCEL_DATASETS_PACKAGES says (make_datasets in tools/dev).
 
 The folders also hold inputs that fuzzing found, under descriptive names. The script does not change them.
 """
 
 import collections
 import io
+import os
 import pathlib
 import pickle
 import struct
@@ -20,6 +23,9 @@ import numpy  # noqa: F401  torch warns without it.
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+
+sys.path.append(os.environ.get("ACCEL_DATASETS_PACKAGES", ""))
+import pyarrow  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent / "corpus"
 
@@ -94,7 +100,31 @@ def metadata_of(state) -> bytes:
         return (pathlib.Path(folder) / ".metadata").read_bytes()
 
 
+def arrow_tables() -> dict[str, pyarrow.Table]:
+    ids = [[5, 6, 7], [8, 9, 10]]
+    return {
+        "documents": pyarrow.table({
+            "input_ids": pyarrow.array([[5, 6, 7], [8], [], [9, 10]], pyarrow.list_(pyarrow.int32())),
+            "labels": pyarrow.array([[5, -100, 7], [8], [], [9, 10]], pyarrow.list_(pyarrow.int64())),
+            "attention_mask": pyarrow.array([[1, 1, 1], [1], [], [1, 1]], pyarrow.list_(pyarrow.int8())),
+            "completion_mask": pyarrow.array([[0, 1, 1], [1], [], [1, 1]], pyarrow.large_list(pyarrow.uint8()))}),
+        "rows": pyarrow.table({
+            "input_ids": pyarrow.array(ids, pyarrow.list_(pyarrow.int32(), 3)), "labels": pyarrow.array(ids, pyarrow.large_list(pyarrow.int64())),
+            "pixel_values": pyarrow.array([[ids, ids]] * 2, pyarrow.list_(pyarrow.list_(pyarrow.list_(pyarrow.uint8())))), "label": [0, 1]}),
+        "others": pyarrow.table({
+            "text": ["a", "b"], "views": pyarrow.array(["a text of more than twelve bytes"] * 2, pyarrow.string_view()),
+            "struct": [{"a": 1, "b": [True]}] * 2, "dictionary": pyarrow.array(["a", "b"]).dictionary_encode(),
+            "union": pyarrow.UnionArray.from_sparse(pyarrow.array([0, 0], "int8"), [pyarrow.array([1, 2])]), "nulls": [None, 1.5]}),
+    }
+
+
 def main() -> None:
+    for name, table in arrow_tables().items():
+        for form, writer in (("stream", pyarrow.ipc.new_stream), ("file", pyarrow.ipc.new_file)):
+            out = io.BytesIO()
+            with writer(out, table.schema) as written:
+                written.write_table(table, max_chunksize=1 if name == "rows" else None)
+            put("arrow", f"{name}_{form}", out.getvalue())
     for name, state in STATES.items():
         archive = saved(state)
         put("zip", f"torch_{name}", archive)

@@ -28,6 +28,8 @@
 #include "ckpt/verify/job.hpp"
 #include "ckpt/zip/index.hpp"
 #include "ckpt/zip/layout.hpp"
+#include "data/data_formats.hpp"
+#include "data/sample_source.hpp"
 
 namespace accel::fuzz {
 namespace {
@@ -57,6 +59,31 @@ class MemoryFile {
   int fd_;
   std::filesystem::path path_;
 };
+
+/// Reads the first, the middle and the last samples of training data.
+void read_samples(const config::DataSource& from) {
+  const auto source = open_data(from);
+  if (source->size() == 0) return;
+  std::vector<std::vector<std::byte>> values;
+  std::vector<std::span<std::byte>> out;
+  for (const SampleField& field : source->fields()) out.emplace_back(values.emplace_back(field.bytes));
+  for (const std::int64_t sample : {std::int64_t{0}, source->size() / 2, source->size() - 1})
+    source->read(sample, Labels::kInputs, out);
+  (void)source->fingerprint();
+}
+
+// Reads an Arrow file, once as a table of rows and once as documents.
+void read_arrow(std::span<const std::byte> input) {
+  config::DataSource source{.format = "arrow", .path = MemoryFile::instance().hold(input).string()};
+  try {
+    read_samples(source);
+  } catch (const Error&) {  // The rows may be documents yet.
+  }
+  source.format = "documents";
+  source.sequence_length = 16;
+  source.packing = "best_fit";
+  read_samples(source);
+}
 
 void read_pickle(std::span<const std::byte> input) {
   const pickle::Value value = pickle::parse(input);
@@ -153,7 +180,8 @@ void read_torch(std::span<const std::byte> input) {
   (void)inspect(path);
 }
 
-constexpr std::array<Target, 7> kTargets = {{{"item_record", read_item_record},
+constexpr std::array<Target, 8> kTargets = {{{"arrow", read_arrow},
+                                             {"item_record", read_item_record},
                                              {"metadata", read_metadata},
                                              {"pickle", read_pickle},
                                              {"safetensors", read_safetensors},

@@ -28,7 +28,8 @@ void require_file(const std::filesystem::path& path, const Settings& settings, s
       .hint("relative paths are relative to the current directory");
 }
 
-void require_matches(const std::string& path, const Settings& settings, const std::string& key) {
+void require_matches(const std::string& path, bool may_be_directory, const Settings& settings,
+                     const std::string& key) {
   glob_t found{};
   const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, &::globfree);
   if (::glob(path.c_str(), 0, nullptr, &found) != 0) {
@@ -36,14 +37,19 @@ void require_matches(const std::string& path, const Settings& settings, const st
                 fmt::format("{}'{}': nothing matches '{}'", settings.where(key), key, path))
         .hint("relative paths are relative to the current directory");
   }
-  for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
+  for (std::size_t i = 0; i < found.gl_pathc; ++i) {
+    std::error_code error;
+    if (may_be_directory && std::filesystem::is_directory(found.gl_pathv[i], error)) continue;
+    require_file(found.gl_pathv[i], settings, key);
+  }
 }
 
 void require_data(const DataSource& source, const Settings& settings, const std::string& key) {
-  if (!data_format(source.format).has_files) return;
+  const DataFormat& format = data_format(source.format);
+  if (!format.has_files) return;
   for (const MixturePart& part : source.mixture)
-    require_matches(part.path, settings, "training.data.train.mixture");
-  if (source.mixture.empty()) require_matches(source.path, settings, key);
+    require_matches(part.path, format.has_directories, settings, "training.data.train.mixture");
+  if (source.mixture.empty()) require_matches(source.path, format.has_directories, settings, key);
 }
 
 void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
