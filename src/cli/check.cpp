@@ -54,6 +54,7 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
   const std::optional<TrainingData> data = check_training(loaded);
+  if (data && !data->float8_warning.empty()) loaded.warnings.push_back(data->float8_warning);
   if (const std::string text = finished_run(loaded); !text.empty()) loaded.warnings.push_back(text);
   const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),
                            config::resolved_values(loaded), loaded.warnings,

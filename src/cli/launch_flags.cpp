@@ -13,6 +13,7 @@
 #include "core/config/keys/document.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/launch/world/machine.hpp"
+#include "core/machine/gpus.hpp"
 
 namespace accel::cli {
 namespace {
@@ -134,6 +135,7 @@ config::ConfigRequest LaunchFlags::request(const std::string& file) const {
   request.file = file;
   request.environment = environment_variable;
   request.visible_gpus = launch::visible_gpus(environment_variable);
+  request.compute_capability = [] { return machine::least_compute_capability(environment_variable); };
   request.flags = settings();
   return request;
 }

@@ -186,6 +186,17 @@ Json parameters_of(const ModelPlan& plan) {
   return units;
 }
 
+// Each linear, and why it stays as it is; null if it computes in float8.
+Json to_json(const LinearPlan& plan) {
+  Json linears = Json::array();
+  for (const PlannedLinear& linear : plan.linears) {
+    linears.push_back({{"module", linear.module},
+                       {"float8", linear.is_float8()},
+                       {"kept_reason", linear.is_float8() ? Json() : Json(linear.kept_reason)}});
+  }
+  return linears;
+}
+
 Json to_json(const UnitFootprint& unit) {
   return {{"module", unit.module},
           {"class", unit.class_name},
@@ -251,6 +262,10 @@ void print_plan_text(const PlanReport& report, Results& out) {
   out.line(fmt::format("  per step: {} micro-batch{} and {}{}", training.gradient_accumulation_steps,
                        training.gradient_accumulation_steps == 1 ? "" : "es", training.optimizer.type,
                        report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : ""));
+  if (report.model.linears) {
+    out.line(fmt::format("  {}, recipe {}", report.model.linears->summary(),
+                         config::name_of(training.float8.recipe)));
+  }
   if (const std::string& ignored = report.model.fsdp.ignored_modules; !ignored.empty()) {
     out.line(fmt::format("  ignored_modules {}: {} of parameters, on every rank", ignored,
                          format_bytes(sums.ignored_bytes)));
@@ -283,6 +298,7 @@ void print_plan_json(const PlanReport& report, Results& out) {
                    {"includes_activations", false},
                    {"units", parameters_of(report.model)},
                    {"plans", Json::array()}};
+  if (report.model.linears) document["linears"] = to_json(*report.model.linears);
   for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));
   out.json(document);
 }

@@ -72,6 +72,11 @@ ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
   NotedConfig noted = with_notes(config.fsdp, parse_notes(model.accel_json()), plain);
   plan.fsdp = std::move(noted.fsdp);
   plan.warnings = std::move(noted.warnings);
+  if (config.training && config.has_float8()) {
+    plan.linears = plan_linears(plain, config.training->float8);
+    if (std::string warning = plan.linears->warning(); !warning.empty())
+      plan.warnings.push_back(std::move(warning));
+  }
   const auto marked = [&](ModelStructure structure) {
     return with_frozen(
         with_ignored(std::move(structure), plan.fsdp.ignored_modules, plan.fsdp.ignored_origin),
@@ -97,6 +102,10 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.precision = config.fsdp.precision;
   if (!options.precision.autocast_dtype.empty())
     options.names_without_cast = names_without_cast(model.structure(lookup_modules(plan.structure)));
+  // A float8 product casts its weight to one byte, and saves the weight itself for backward.
+  for (const PlannedLinear& linear : plan.linears.value_or(LinearPlan()).linears) {
+    if (linear.is_float8()) options.names_without_cast.insert(linear.module + ".weight");
+  }
   options.ddp = config.training->ddp;
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);

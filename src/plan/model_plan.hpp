@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/config/config.hpp"
 #include "plan/footprint.hpp"
+#include "plan/linear_plan.hpp"
 #include "plan/optimizer_plan.hpp"
 #include "plan/unit_plan.hpp"
 #include "structure/archive_model.hpp"
@@ -18,7 +20,8 @@ struct ModelPlan {
   std::vector<UnitPlan> units;
   OptimizerPlan optimizer;            ///< That of the training, if there is one.
   config::FsdpConfig fsdp;            ///< The configuration, completed by with_notes().
-  std::vector<std::string> warnings;  ///< What with_notes() warns of.
+  std::optional<LinearPlan> linears;  ///< Set if linears compute in float8.
+  std::vector<std::string> warnings;  ///< What with_notes() and LinearPlan::warning() warn of.
 };
 
 /// Throws Error (kUsage) if the notes say that the model computes in another dtype than the run.
@@ -35,7 +38,8 @@ struct NotedConfig {
 /// it has none of them, and if the model computes in another dtype than the run.
 NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model);
 
-/// Plans the model. Throws Error (kUsage) as parse_notes(), with_notes() and plan_units() do.
+/// Plans the model. Throws Error (kUsage) as parse_notes(), with_notes(), plan_linears() and
+/// plan_units() do.
 ModelPlan plan_model(const ArchiveModel& model, const config::Config& config);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training

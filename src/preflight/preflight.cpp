@@ -92,6 +92,7 @@ std::optional<ckpt::RunState> state_of(const std::filesystem::path& checkpoint) 
 std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
   const config::TrainingConfig& training = *loaded.config.training;
   ModelFacts facts;
+  std::string float8_warning;
   const std::optional<ckpt::RunState> state = state_of(options.checkpoint);
   if (options.has_model) {
     Model model = blamed_on("training.model.path", loaded, [&] { return open(training.model.path); });
@@ -107,6 +108,7 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
       OptimizerPlan(training.optimizer).require_used(model.archive.structure({}).parameters);
     });
     const ModelPlan plan = plan_model(model.archive, loaded.config);
+    if (plan.linears) float8_warning = plan.linears->warning();
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);
       if (model.archive.forward_arguments().empty()) {
@@ -125,7 +127,9 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
              std::nullopt};
   }
   if (state) facts.place = state->data;
-  return check_data(loaded, facts);
+  std::optional<TrainingData> data = check_data(loaded, facts);
+  if (data) data->float8_warning = std::move(float8_warning);
+  return data;
 }
 
 void require_model_of(const config::LoadedConfig& loaded, const std::filesystem::path& checkpoint) {

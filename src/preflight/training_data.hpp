@@ -7,7 +7,7 @@
 
 namespace accel {
 
-/// What a training takes of its data.
+/// What a training takes of its data, and what is odd about its model.
 struct TrainingData {
   std::int64_t samples = 0;          ///< The number of samples in the data.
   std::int64_t steps_per_epoch = 0;  ///< Optimizer steps.
@@ -15,6 +15,8 @@ struct TrainingData {
   double epochs = 0;                 ///< The epochs of these steps.
   /// Set if training.model.uint8_divisor is: the fields that it divides.
   std::optional<std::vector<std::string>> divided_fields;
+  /// LinearPlan::warning() of the model, which says that nothing computes in float8; empty otherwise.
+  std::string float8_warning;
 };
 
 }  // namespace accel

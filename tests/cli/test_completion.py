@@ -128,7 +128,7 @@ def test_bash_offers_values(bash):
 
 
 def test_bash_offers_the_values_of_a_key(bash):
-    modes = ["no", "fp16", "bf16"]
+    modes = ["no", "fp16", "bf16", "fp8"]
     for before in (("--set", "mixed_precision"), ("--set", "=", "mixed_precision")):
         assert bash("accel", "launch", *before, "=") == bash("accel", "launch", *before, "=", "") == modes
         assert bash("accel", "launch", *before, "=", "b") == ["bf16"]

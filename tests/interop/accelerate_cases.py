@@ -125,12 +125,19 @@ CASES: dict[str, Case] = {
     # Precision.
     "FSDP 2, bf16": Case(fsdp(2, precision="bf16")),
     "FSDP 1, fp16": Case(fsdp(1, precision="fp16")),
-    **{f"multi-GPU, fp8 by {name}": trains_not(asked("gpu", "fp8", {"How many GPU": 2, "FP8 backend": index, **answers}),
-                                               not_yet("mixed_precision: fp8"))
-       for index, (name, answers) in enumerate([("torchao", {}), ("Transformer Engine", {"GEMMS": "yes"}), ("MS-AMP", {})])},
+    "multi-GPU, fp8 by torchao": Case(asked("gpu", "fp8", {"How many GPU": 2, "FP8 backend": 0}), plan={"replicas": 2}),
+    "multi-GPU, fp8 by Transformer Engine": trains_not(
+        asked("gpu", "fp8", {"How many GPU": 2, "FP8 backend": 1, "GEMMS": "yes"}),
+        lacks("fp8_config.backend: TE", "Transformer Engine")),
+    "multi-GPU, fp8 by MS-AMP": trains_not(asked("gpu", "fp8", {"How many GPU": 2, "FP8 backend": 2}),
+                                           lacks("fp8_config.backend: MSAMP", "MS-AMP")),
     "FSDP 2, fp8, its defaults": trains_not(cluster_file(
         distributed_type=DistributedType.FSDP, num_processes=2, mixed_precision="fp8", fsdp_config={"fsdp_version": 2}),
-        not_yet("mixed_precision: fp8")),
+        "'fp8_config.enable_fsdp_float8_all_gather: true', its default, gathers weights in float8, which is not supported yet"),
+    "FSDP 2, fp8, gathered in bfloat16": Case(cluster_file(
+        distributed_type=DistributedType.FSDP, num_processes=2, mixed_precision="fp8",
+        fsdp_config={"fsdp_version": 2, "fsdp_auto_wrap_policy": "NO_WRAP"},
+        fp8_config={"backend": "AO", "enable_fsdp_float8_all_gather": False})),
     "SageMaker, fp8": refused(sagemaker_file({"mixed precision": "fp8"}), lacks("compute_environment: AMAZON_SAGEMAKER",
                                                                                "SageMaker")),
 

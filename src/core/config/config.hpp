@@ -23,6 +23,8 @@ enum class WrapPolicy { kTransformer, kSize, kNone };
 enum class Backend { kAuto, kNccl, kGloo, kShm, kFake };
 /// The communication hook of DistributedDataParallel, which may compress gradients for the all-reduce.
 enum class CommHookType { kNo, kFp16, kBf16, kPowerSgd };
+/// How the operands of a float8 linear are scaled: torchao's recipes of float8 training.
+enum class Float8Recipe { kTensorwise, kRowwise, kRowwiseWithGwHp };
 
 /// Names of torch's dtypes; an empty one is the dtype without mixed precision. The shard, its gradient and
 /// the optimizer state are always float32.
@@ -234,6 +236,16 @@ struct GradScalerConfig {
   std::int64_t growth_interval = 2000;  ///< The number of steps between two growths.
 };
 
+/// The float8 linears of `mixed_precision: fp8`; nothing reads it with another precision.
+struct Float8Config {
+  Float8Recipe recipe = Float8Recipe::kTensorwise;
+  /// A linear whose path contains one of these stays as it is. Empty for Accelerate's choice, which leaves
+  /// the first and the last linear of the model out.
+  std::vector<std::string> filter;
+  /// Whether version 2 of FSDP gathers the weights of these linears in float8.
+  bool gathers_float8 = true;
+};
+
 /// torch's PowerSGDState, with its defaults.
 struct PowerSgdConfig {
   std::int64_t matrix_approximation_rank = 1;
@@ -280,6 +292,7 @@ struct TrainingConfig {
   std::string loss_mean = "batches";
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
+  Float8Config float8;
   /// Whether a GPU may round the factors of float32 products to TF32; without it, torch's default for each.
   std::optional<bool> tf32;
   DdpConfig ddp;  ///< It has all defaults without a communication hook.
@@ -340,6 +353,9 @@ struct Config {
   FsdpConfig fsdp;
   LaunchConfig launch;
   std::optional<TrainingConfig> training;  ///< It is absent for `accel launch CONFIG -- PROGRAM`.
+
+  /// Whether linears of the model compute in float8.
+  [[nodiscard]] bool has_float8() const { return mixed_precision == "fp8"; }
 };
 
 /// The directory of the logs of the ranks; empty: no log files.

@@ -71,6 +71,15 @@ struct EnumNames<CommHookType> {
   }};
 };
 
+template <>
+struct EnumNames<Float8Recipe> {
+  static constexpr std::array<std::pair<Float8Recipe, std::string_view>, 3> kTable = {{
+      {Float8Recipe::kTensorwise, "tensorwise"},
+      {Float8Recipe::kRowwise, "rowwise"},
+      {Float8Recipe::kRowwiseWithGwHp, "rowwise_with_gw_hp"},
+  }};
+};
+
 template <class Enum>
 constexpr std::string_view name_of(Enum value) {
   for (const auto& [candidate, name] : EnumNames<Enum>::kTable) {

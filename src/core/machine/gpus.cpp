@@ -1,9 +1,11 @@
 #include "core/machine/gpus.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "base/text.hpp"
@@ -84,6 +86,27 @@ Gpus find_gpus(const std::function<bool()>& is_cancelled) {
   if (output.end == launch::ProgramOutput::End::kTooLate) found.why_less = "nvidia-smi did not end in time";
   if (output.end == launch::ProgramOutput::End::kFailed) found.why_less = "nvidia-smi failed";
   return found;
+}
+
+std::optional<double> parse_compute_capability(std::string_view text) {
+  std::optional<double> least;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string_view word = trim(line);
+    if (word.empty()) continue;
+    double capability = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), capability);
+    if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
+    least = std::min(least.value_or(capability), capability);
+  }
+  return least;
+}
+
+std::optional<double> least_compute_capability(const Environment& environment) {
+  constexpr std::chrono::seconds kPatience{10};
+  std::vector<std::string> command = {"nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"};
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  if (visible && !visible->empty()) command.push_back("--id=" + *visible);
+  return parse_compute_capability(launch::output_of(command, kPatience, [] { return false; }).text);
 }
 
 }  // namespace accel::machine

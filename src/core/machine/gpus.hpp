@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/environment.hpp"
+
 namespace accel::machine {
 
 struct Gpu {
@@ -32,5 +34,13 @@ struct Gpus {
 /// What nvidia-smi says, or the driver's files if it is not there or does not answer within ten seconds.
 /// `is_cancelled` is that of launch::output_of().
 [[nodiscard]] Gpus find_gpus(const std::function<bool()>& is_cancelled);
+
+/// The least compute capability in what `nvidia-smi --query-gpu=compute_cap --format=csv,noheader` prints,
+/// such as 8.9. Nothing if a line is no such number.
+[[nodiscard]] std::optional<double> parse_compute_capability(std::string_view text);
+
+/// The least compute capability of the visible GPUs: those that CUDA_VISIBLE_DEVICES names, or all. Nothing
+/// if nvidia-smi is not there, does not know it or does not answer within ten seconds.
+[[nodiscard]] std::optional<double> least_compute_capability(const Environment& environment);
 
 }  // namespace accel::machine

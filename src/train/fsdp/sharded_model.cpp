@@ -138,6 +138,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
   if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
+  if (resolved.float8) use_float8(*resolved.float8, unmarked);
   structure_ =
       with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
@@ -160,6 +161,18 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 }
 
 ShardedModel::~ShardedModel() = default;
+
+void ShardedModel::use_float8(const config::Float8Config& config, const ModelStructure& model) {
+  float8_.emplace(module_, plan_linears(model, config), config.recipe);
+  const LinearPlan& plan = float8_->plan();
+  for (const PlannedLinear& linear : plan.linears) {
+    if (head_.is_found() && linear.is_float8() && linear.module == head_.module)
+      head_.missing = fmt::format("'{}' computes in float8", text_of_module(linear.module));
+  }
+  if (groups_.world().rank() != 0) return;
+  const std::string warning = plan.warning();
+  warning.empty() ? log::info(plan.summary()) : log::warn(warning);
+}
 
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
   pool_ = BufferPool::make(device_, options.poison);

@@ -18,6 +18,7 @@
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"
 #include "train/fsdp/cast_buffers.hpp"
+#include "train/fsdp/float8_linears.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/graph/passes/fuse_head.hpp"
@@ -31,6 +32,7 @@ namespace accel::train {
 struct ShardingOptions {
   config::FsdpConfig fsdp;
   config::OptimizerConfig optimizer;
+  std::optional<config::Float8Config> float8;  ///< Set if linears compute in float8.
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
   std::function<void()> on_wrapped;
@@ -102,6 +104,9 @@ class ShardedModel {
   /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
+  /// The linears of a model that computes in float8.
+  [[nodiscard]] const std::optional<Float8Linears>& float8() const { return float8_; }
+
   /// Whether every forward uses rank 0's buffers, as with DistributedDataParallel.
   [[nodiscard]] bool broadcasts_buffers() const { return buffer_broadcast_.has_value(); }
   /// Copies `value` into the buffer `name` of this rank alone.
@@ -114,6 +119,8 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
+  /// Makes linears compute in float8, and says which. A head that does is not replaced.
+  void use_float8(const config::Float8Config& config, const ModelStructure& model);
   /// Replaces every tensor in an attribute of a module, alone or in a list, tuple or dict, by its
   /// `replacement`, and moves the other tensors to the device. `owners` are the modules of the units that own
   /// the parameters. A container that holds a parameter of a unit outside that unit is an Error of kind
@@ -148,6 +155,7 @@ class ShardedModel {
   std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
   CastBuffers cast_buffers_;
   std::shared_ptr<NumpyRandom> hook_seeds_;
+  std::optional<Float8Linears> float8_;
   std::optional<UnitRegistration> registration_;
   std::optional<BufferBroadcast> buffer_broadcast_;
 };

@@ -83,22 +83,19 @@ constexpr Key kForeignKeys[] = {
      .system = "Intel GPUs",
      .traits = kLauncher},
 
-    // FP8, which mixed_precision fp8 asks for. A program gets them.
+    // Transformer Engine and MS-AMP, the other backends of fp8_config, and keys that `accelerate config`
+    // writes and nothing reads. A program gets them.
     only_passed("fp8_config.amax_compute_algo", Type::kScalar, "ACCELERATE_FP8_AMAX_COMPUTE_ALGO",
                 "most_recent"),
     only_passed("fp8_config.amax_compute_algorithm", Type::kScalar, "ACCELERATE_FP8_AMAX_COMPUTE_ALGORITHM"),
     only_passed("fp8_config.amax_history_len", Type::kScalar, "ACCELERATE_FP8_AMAX_HISTORY_LEN", "1024"),
     only_passed("fp8_config.amax_history_length", Type::kScalar, "ACCELERATE_FP8_AMAX_HISTORY_LENGTH"),
-    only_passed("fp8_config.backend", Type::kScalar, "ACCELERATE_FP8_BACKEND"),
-    only_passed("fp8_config.enable_fsdp_float8_all_gather", Type::kScalar,
-                "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "1"),
     only_passed("fp8_config.format", Type::kScalar, "ACCELERATE_FP8_FORMAT", "HYBRID"),
     only_passed("fp8_config.interval", Type::kScalar, "ACCELERATE_FP8_INTERVAL", "1"),
     only_passed("fp8_config.margin", Type::kScalar, "ACCELERATE_FP8_MARGIN", "0"),
     only_passed("fp8_config.opt_level", Type::kScalar, "ACCELERATE_FP8_OPT_LEVEL", "O2"),
     only_passed("fp8_config.optimization_level", Type::kScalar, "ACCELERATE_FP8_OPTIMIZATION_LEVEL"),
     {.path = "fp8_config.override_linear_precision", .type = Type::kStrings},
-    only_passed("fp8_config.pad_inner_dim", Type::kScalar, "ACCELERATE_FP8_PAD_INNER_DIM", "1"),
     only_passed("fp8_config.use_autocast_during_eval", Type::kScalar,
                 "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "False"),
 };

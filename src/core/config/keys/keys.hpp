@@ -78,6 +78,15 @@ constexpr std::array<Key, N> with_types_of_members(std::array<Key, N> keys) {
   return keys;
 }
 
+/// The tables in this order, as one.
+template <class... Tables>
+constexpr auto concatenated(const Tables&... tables) {
+  std::array<Key, (std::tuple_size_v<Tables> + ...)> all;
+  auto at = all.begin();
+  ((at = std::copy(tables.begin(), tables.end(), at)), ...);
+  return all;
+}
+
 /// The tables: the keys of Accelerate and the `launch` section (run_keys.cpp), the `training` section
 /// (training_keys.cpp), and keys of systems that accel does not have (foreign_keys.cpp).
 std::span<const Key> run_keys();

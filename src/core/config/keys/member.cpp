@@ -250,6 +250,7 @@ template const Codec& codec_of<StateDictType>();
 template const Codec& codec_of<VerifyOnResume>();
 template const Codec& codec_of<Backend>();
 template const Codec& codec_of<CommHookType>();
+template const Codec& codec_of<Float8Recipe>();
 template const Codec& codec_of<std::optional<double>>();
 template const Codec& codec_of<std::optional<ProfileConfig>>();
 template const Codec& codec_of<std::optional<bool>>();

@@ -1,3 +1,4 @@
+#include "core/config/keys/float8_keys.hpp"
 #include "core/config/keys/keys.hpp"
 
 namespace accel::config {
@@ -20,7 +21,7 @@ constexpr Idle kOnHost = {"on the CPU everything is in the memory of the host",
                           [](const Config& config) { return config.launch.use_cpu; }};
 
 // NOLINTBEGIN(readability-magic-numbers): the table is where numbers get their names.
-constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
+constexpr auto kOwnKeys = std::to_array<Key>({
     {.path = "compute_environment",
      .help = "Where Accelerate runs",
      .choices = "LOCAL_MACHINE|AMAZON_SAGEMAKER",
@@ -43,11 +44,10 @@ constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
      .traits = kLauncher | kComputed},
     {.path = "mixed_precision",
      .help =
-         "Dtype in which the model computes: no, fp16 or bf16. Shards, optimizer state and checkpoints stay "
-         "float32",
+         "Dtype in which the model computes: no, fp16, bf16, or fp8, which is bf16 with linears in float8. "
+         "Shards, optimizer state and checkpoints stay float32",
      .member = member<&Config::mixed_precision>,
      .choices = "no|fp16|bf16|fp8",
-     .built = "no|fp16|bf16",
      .flag = "--mixed-precision MODE",
      .variable = "ACCELERATE_MIXED_PRECISION"},
     {.path = "fp16", .type = Type::kBool, .help = "Older form of mixed_precision: fp16"},
@@ -456,8 +456,10 @@ constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
      .member = launch<&LaunchConfig::worker>,
      .standard = "the installed one",
      .traits = kNoNumbers | kOneMachine},
-}));
+});
 // NOLINTEND(readability-magic-numbers)
+
+constexpr auto kRunKeys = with_types_of_members(concatenated(kOwnKeys, kFloat8Keys));
 
 // The dtypes follow from mixed_precision and fsdp_config.reduce_dtype.
 constexpr auto kWithoutKey = with_types_of_members(std::to_array<Key>({

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "core/config/keys/data_keys.hpp"
+#include "core/config/keys/float8_keys.hpp"
 #include "core/config/keys/keys.hpp"
 #include "core/config/keys/optimizer_keys.hpp"
 #include "data/data_formats.hpp"
@@ -162,6 +163,19 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .help = "Steps without overflow after which the scale grows",
      .member = scaler<&GradScalerConfig::growth_interval>,
      .min = 1},
+
+    {.path = "training.float8.recipe",
+     .help =
+         "With mixed_precision fp8: how the operands of a float8 linear are scaled, each as a whole or each "
+         "row by itself. rowwise_with_gw_hp computes the gradients of weights in bfloat16",
+     .member = training<&TrainingConfig::float8, &Float8Config::recipe>,
+     .choices = "tensorwise|rowwise|rowwise_with_gw_hp",
+     .idle = kNoFloat8},
+    {.path = "training.float8.filter",
+     .help = "With mixed_precision fp8: a linear whose name contains one of these does not become float8",
+     .member = training<&TrainingConfig::float8, &Float8Config::filter>,
+     .idle = kNoFloat8,
+     .standard = "the first and the last linear stay as they are"},
 
     {.path = "training.tf32",
      .help = "Whether a GPU rounds the factors of float32 matrix products and convolutions to TF32",
@@ -361,14 +375,6 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .member = training<&TrainingConfig::tensorboard>,
      .traits = kNoNumbers},
 });
-
-template <class... Tables>
-constexpr auto concatenated(const Tables&... tables) {
-  std::array<Key, (std::tuple_size_v<Tables> + ...)> all;
-  auto at = all.begin();
-  ((at = std::copy(tables.begin(), tables.end(), at)), ...);
-  return all;
-}
 
 constexpr auto kTrainingKeys = with_types_of_members(
     concatenated(kModelKeys, kTrainData, kEvalData, kDataKeys, kOptimizerKeys, kLoopKeys));

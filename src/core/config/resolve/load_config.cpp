@@ -107,6 +107,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
     // ahead without being asked: its gathers have a stream of their own, and the host runs ahead of it.
     config.fsdp.forward_prefetch |= !config.launch.use_cpu;
     resolve_mesh(config, settings, loaded.warnings);
+    resolve_float8(config, settings, request, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);
     resolve_training(config, settings, request);
     resolve_ddp(config, settings, request, loaded.warnings);

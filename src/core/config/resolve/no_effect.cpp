@@ -12,6 +12,11 @@
 namespace accel::config {
 namespace {
 
+/// Why a key of fp8_config has no effect on a program of the user; empty if the program gets it.
+std::string_view without_effect_of_fp8(const LoadedConfig& loaded) {
+  return loaded.config.has_float8() ? "" : "'mixed_precision' is not fp8";
+}
+
 /// Why the key has no effect on a program of the user; empty if it has one.
 std::string_view without_effect_on_program(const Key& key, const LoadedConfig& loaded) {
   // The older form of mixed_precision.
@@ -19,6 +24,7 @@ std::string_view without_effect_on_program(const Key& key, const LoadedConfig& l
   if (is_below(key.path, "training")) return "a program runs instead of a training";
   if (is_below(key.path, "fsdp_config") && loaded.config.distributed_type != DistributedType::kFsdp)
     return "'distributed_type' is not FSDP, so that the program does not get it";
+  if (is_below(key.path, "fp8_config")) return without_effect_of_fp8(loaded);
   if (!key.variable.empty()) return {};
   return key.no_effect.empty() ? "it is for a training, and a program runs" : key.no_effect;
 }
@@ -41,8 +47,7 @@ std::string_view without_effect_on_training(const Key& key, const LoadedConfig& 
 std::string_view without_effect_as_foreign(const Key& key, const LoadedConfig& loaded) {
   const bool runs_program = !loaded.config.training.has_value();
   if (runs_program && (key.path == "dynamo_backend" || is_below(key.path, "dynamo_config"))) return {};
-  if (runs_program && is_below(key.path, "fp8_config"))
-    return loaded.config.mixed_precision == "fp8" ? "" : "'mixed_precision' is not fp8";
+  if (runs_program && is_below(key.path, "fp8_config")) return without_effect_of_fp8(loaded);
   return "it is for a system that accel does not have";
 }
 

@@ -10,8 +10,9 @@ constexpr std::string_view kPrecision = "mixed_precision";
 constexpr std::string_view kReduce = "fsdp_config.reduce_dtype";
 constexpr std::string_view kScaler = "training.grad_scaler";
 
+// fp8 computes in bfloat16 but for its linears.
 std::string torch_name(std::string_view name) {
-  if (name == "bf16") return "bfloat16";
+  if (name == "bf16" || name == "fp8") return "bfloat16";
   if (name == "fp16") return "float16";
   return "float32";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ struct ConfigRequest {
   bool only_plans = false;
   bool needs_training_data = true;  ///< False for an evaluation.
   int visible_gpus = 0;
+  /// Says the least compute capability of the visible GPUs, such as 8.9; nothing if it is not known. It is
+  /// called only where that matters, and may be empty.
+  std::function<std::optional<double>()> compute_capability;
   Environment environment;
 };
 

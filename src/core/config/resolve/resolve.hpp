@@ -51,9 +51,15 @@ StrategyName strategy_name(const Settings& settings);
 /// MULTI_GPU it sets all of `config.fsdp`. Needs the distributed type, the launch section and resolve_fsdp().
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
+/// What `mixed_precision: fp8` needs. On GPUs without float8 products it becomes fp16, as in Accelerate, and
+/// `warnings` says so. That version 2 of FSDP gathers in float8 is an Error. Needs the distributed type, the
+/// launch section and resolve_fsdp().
+void resolve_float8(Config& config, const Settings& settings, const ConfigRequest& request,
+                    std::vector<std::string>& warnings);
+
 /// The meaning of `mixed_precision`, as in Accelerate: under FSDP parameters and the reduction have its
 /// dtype; without FSDP, and in version 1, forward runs under autocast. `fsdp_config.reduce_dtype`, a key that
-/// Accelerate does not have, sets the dtype of the reduction.
+/// Accelerate does not have, sets the dtype of the reduction. fp8 is bf16 here.
 PrecisionConfig resolve_precision(const Config& config, const Settings& settings);
 
 /// The training section, whose members it sets, too. A required key that is missing is an Error.

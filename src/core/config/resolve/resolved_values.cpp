@@ -133,6 +133,7 @@ bool uses(const LoadedConfig& loaded, const Key& key) {
     const bool shards = config.distributed_type == DistributedType::kFsdp;
     return shards || (!replicates && loaded.settings.has("fsdp_config"));
   }
+  if (is_below(key.path, "fp8_config") || is_below(key.path, "training.float8")) return config.has_float8();
   if (is_below(key.path, "training.grad_scaler")) return config.mixed_precision == "fp16";
   if (is_below(key.path, "training.ddp.comm_state_option"))
     return config.training->ddp.comm_hook == CommHookType::kPowerSgd;

@@ -34,8 +34,10 @@ std::string system_of(const Key& key, const Setting& setting) {
   return std::string(key.system);
 }
 
-/// One machine needs no rendezvous, so that its kind does not matter.
+/// One machine needs no rendezvous, so that its kind does not matter, and a run in another precision has no
+/// float8.
 bool is_of_no_use(const Key& key, const Settings& settings) {
+  if (is_below(key.path, "fp8_config")) return settings.get<std::string>("mixed_precision") != "fp8";
   return key.path == "rdzv_backend" && settings.get<std::int64_t>("num_machines").value_or(1) == 1;
 }
 

@@ -100,7 +100,7 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
       variables.try_emplace("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "sdpa");
     }
   }
-  if (loaded.config.mixed_precision == "fp8") pass_fp8(settings, variables);
+  if (loaded.config.has_float8()) pass_fp8(settings, variables);
   return variables;
 }
 

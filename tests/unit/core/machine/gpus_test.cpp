@@ -69,5 +69,12 @@ TEST_F(GpusTest, NotOfWhatNvidiaSmiSaysOtherwise) {
     EXPECT_THAT(parse_nvidia_smi(text).gpus, IsEmpty()) << text;
 }
 
+TEST_F(GpusTest, TheLeastComputeCapabilityCounts) {
+  EXPECT_EQ(parse_compute_capability("9.0\n8.6\n8.9\n"), 8.6);
+  EXPECT_EQ(parse_compute_capability("12.0\n"), 12.0);
+  for (const char* text : {"", "Field \"compute_cap\" is not a valid field to query.\n", "9.0\n[N/A]\n"})
+    EXPECT_EQ(parse_compute_capability(text), std::nullopt) << text;
+}
+
 }  // namespace
 }  // namespace accel::machine

@@ -117,7 +117,7 @@ TEST(JsonSchemaTest, DescriptionsSayWhatAKeyIsAndWhatIsSupported) {
   const auto text = [&](const char* path) { return at(schema, path)["description"].get<std::string>(); };
   EXPECT_EQ(text("training.optimizer.lr"), "The learning rate.");
   EXPECT_THAT(text("training.model.path"), EndsWith("a .pt2 file of torch.export. Required."));
-  EXPECT_THAT(text("mixed_precision"), HasSubstr("float32. accel supports: no, fp16, bf16."));
+  EXPECT_THAT(text("fp8_config.backend"), HasSubstr("by itself. accel supports: AO."));
   EXPECT_THAT(text("training.ddp.comm_state_option.compression_stats_logging_frequency"),
               HasSubstr("It is not supported yet."));
   EXPECT_THAT(text("same_network"),

@@ -93,9 +93,9 @@ TEST_F(ConfigFileTest, ProfiledStepsAreAFirstAndALast) {
 }
 
 TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
-  const std::string yaml = "mixed_precision: fp8\n" + training();
-  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: fp8' is not supported yet");
-  EXPECT_EQ(load(yaml, {"mixed_precision=no"}).config.mixed_precision, "no");
+  const std::string yaml = "parallelism_config: {tp_size: 2}\n" + training();
+  EXPECT_EQ(error_of(yaml), "run.yaml:1:31: 'parallelism_config.tp_size: 2' is not supported yet");
+  EXPECT_EQ(load(yaml, {"parallelism_config.tp_size=1"}).config.launch.num_processes, 1);
 }
 
 TEST_F(ConfigFileTest, SeveralMachines) {
@@ -146,7 +146,6 @@ TEST_F(ConfigFileTest, FewerMachinesMayBeEnough) {
 
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
-      {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
   };
   for (const auto& [line, place] : top) {

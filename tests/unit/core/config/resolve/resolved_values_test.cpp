@@ -137,7 +137,7 @@ TEST_F(ResolvedValuesTest, EveryKeyWithAnEffectHasAValue) {
   const std::string rest = "use_cpu: true\nnum_processes: 2\n" + training();
   check("distributed_type: FSDP\nmixed_precision: fp16\n" + rest, {eval});
   std::set<std::string> seen = keys();
-  check("distributed_type: MULTI_CPU\n" + rest, {hook});
+  check("distributed_type: MULTI_CPU\nmixed_precision: fp8\n" + rest, {hook});
   seen.merge(keys());
   for (const std::string& type : split(kOptimizerNames, '|')) {
     check(rest, {"training.optimizer.type=" + type});

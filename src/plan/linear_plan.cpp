@@ -1,0 +1,96 @@
+#include "plan/linear_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace accel {
+namespace {
+
+/// The sizes of float8 products on a GPU are multiples of this.
+constexpr std::int64_t kFloat8Multiple = 16;
+
+constexpr const char* kNoMultiple = "its sizes are not multiples of 16";
+
+/// The shapes of the model's parameters by each of their names.
+std::unordered_map<std::string, const std::vector<std::int64_t>*> shapes_of(const ModelStructure& model) {
+  std::unordered_map<std::string, const std::vector<std::int64_t>*> shapes;
+  for (const ParameterInfo& parameter : model.parameters) {
+    for (const std::string& fqn : parameter.fqns) shapes.emplace(fqn, &parameter.shape);
+  }
+  return shapes;
+}
+
+void require_used(const std::vector<std::string>& filter, const std::vector<PlannedLinear>& linears) {
+  for (const std::string& word : filter) {
+    const auto has_word = [&](const PlannedLinear& l) { return l.module.find(word) != std::string::npos; };
+    if (std::any_of(linears.begin(), linears.end(), has_word)) continue;
+    std::vector<std::string> names;
+    for (const PlannedLinear& linear : linears) names.push_back(linear.module);
+    const auto near = nearest(word, names);
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("'training.float8.filter': the name of no linear of the model contains '{}'", word))
+        .hint(near ? fmt::format("the nearest name is '{}'", *near)
+                   : "`accel plan --json` lists the linears of a model");
+  }
+}
+
+std::string reason_of_filter(const std::vector<std::string>& filter, const std::string& module) {
+  for (const std::string& word : filter) {
+    if (module.find(word) != std::string::npos) return fmt::format("training.float8.filter has '{}'", word);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::size_t LinearPlan::float8_count() const {
+  return std::count_if(linears.begin(), linears.end(), [](const PlannedLinear& l) { return l.is_float8(); });
+}
+
+std::string LinearPlan::summary() const {
+  return fmt::format("{} of {} linears compute in float8", float8_count(), linears.size());
+}
+
+std::string LinearPlan::warning() const {
+  if (float8_count() > 0) return "";
+  if (linears.empty()) {
+    return "nothing computes in float8: the model has no linears, which are modules of a class such as "
+           "Linear "
+           "with a weight of two dimensions (the Conv1D of GPT-2 is another class)";
+  }
+  return fmt::format("nothing computes in float8: of the model's {} linears none is chosen; '{}': {}",
+                     linears.size(), text_of_module(linears.front().module), linears.front().kept_reason);
+}
+
+LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config& config) {
+  const auto shapes = shapes_of(model);
+  LinearPlan plan;
+  for (const ModuleInfo& module : model.modules) {
+    if (!module.class_name.ends_with("Linear")) continue;
+    const auto weight = shapes.find(module.name.empty() ? "weight" : module.name + ".weight");
+    if (weight == shapes.end() || weight->second->size() != 2) continue;
+    const bool fits = std::all_of(weight->second->begin(), weight->second->end(),
+                                  [](std::int64_t size) { return size % kFloat8Multiple == 0; });
+    plan.linears.push_back({module.name, fits ? "" : kNoMultiple});
+  }
+  require_used(config.filter, plan.linears);
+  for (PlannedLinear& linear : plan.linears) {
+    std::string reason = reason_of_filter(config.filter, linear.module);
+    if (!reason.empty()) linear.kept_reason = std::move(reason);
+  }
+  if (config.filter.empty() && !plan.linears.empty()) {
+    plan.linears.back().kept_reason = "it is the last linear";
+    plan.linears.front().kept_reason = "it is the first linear";
+  }
+  return plan;
+}
+
+}  // namespace accel

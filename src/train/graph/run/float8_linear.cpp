@@ -1,0 +1,152 @@
+#include "train/graph/run/float8_linear.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+#include <vector>
+
+namespace accel::train {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The range of a float8 dtype, and the least largest value with which a scale is computed, as in torchao.
+constexpr double kMaxE4M3 = 448;
+constexpr double kMaxE5M2 = 57344;
+constexpr double kLeastAmax = 1e-12;
+/// A GPU's float8 products need a number of summands that is a multiple of this.
+constexpr std::int64_t kInnerMultiple = 16;
+
+/// The dimension of a matrix over which a scale is taken, or none for one scale.
+using ScaledOver = std::optional<std::int64_t>;
+
+/// A matrix in float8. The scale is a scalar, or [rows, 1] or [1, columns]; data = value * scale.
+struct Float8Matrix {
+  at::Tensor data;
+  at::Tensor scale;
+
+  [[nodiscard]] Float8Matrix t() const { return {data.t(), scale.dim() == 2 ? scale.t() : scale}; }
+};
+
+double max_of(at::ScalarType dtype) { return dtype == at::kFloat8_e5m2 ? kMaxE5M2 : kMaxE4M3; }
+
+Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver over, bool to_power_of_two) {
+  const at::Tensor magnitude = at::abs(value);
+  const at::Tensor amax = over ? at::amax(magnitude, *over, /*keepdim=*/true) : at::max(magnitude);
+  at::Tensor scale = (max_of(dtype) / amax.to(at::kDouble).clamp_min(kLeastAmax)).to(at::kFloat);
+  if (to_power_of_two) scale = at::exp2(at::floor(at::log2(scale)));
+  // A cast does not saturate before torch 2.12.
+  const at::Tensor data = (value.to(at::kFloat) * scale).clamp(-max_of(dtype), max_of(dtype)).to(dtype);
+  return {data, scale};
+}
+
+/// Appends zeros to the dimension `dim`, up to a multiple of kInnerMultiple.
+at::Tensor padded(const at::Tensor& matrix, std::int64_t dim) {
+  const std::int64_t missing = (kInnerMultiple - matrix.size(dim) % kInnerMultiple) % kInnerMultiple;
+  if (missing == 0) return matrix;
+  std::vector<std::int64_t> shape = matrix.sizes().vec();
+  shape[dim] += missing;
+  at::Tensor whole = at::zeros(shape, matrix.options());
+  whole.narrow(dim, 0, matrix.size(dim)).copy_(matrix);
+  return whole;
+}
+
+/// The product on a GPU, whose kernels want a row-major and a column-major matrix.
+at::Tensor product_of_gpu(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType dtype, bool fast) {
+  const at::Tensor left = padded(a.data, 1).contiguous();
+  const at::Tensor right = padded(b.data, 0).t().contiguous().t();
+  const bool is_rowwise = a.scale.dim() == 2;
+  at::Tensor a_scale = a.scale.reciprocal();
+  at::Tensor b_scale = b.scale.reciprocal();
+  if (is_rowwise && b_scale.dim() == 0) b_scale = b_scale.repeat({right.size(1)}).reshape({1, -1});
+  const at::Tensor both = is_rowwise && !fast ? a_scale * b_scale : at::Tensor();
+  // The kernel of scaled rows is slow without fast accumulation, and gives bfloat16 alone.
+  if (both.defined()) a_scale = b_scale = at::ones({}, a_scale.options());
+  const at::ScalarType given = is_rowwise && dtype != at::kBFloat16 ? at::kBFloat16 : dtype;
+  at::Tensor product = at::_scaled_mm(left, right, a_scale, b_scale, std::nullopt, std::nullopt, given, fast);
+  if (both.defined()) product.mul_(both);
+  return product.to(dtype);
+}
+
+/// The product of two matrices in `dtype`. `fast` lets a GPU add up in less than float32.
+at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType dtype, bool fast = false) {
+  if (!a.data.is_cpu()) return product_of_gpu(a, b, dtype, fast);
+  // The CPU's _scaled_mm has no scales of rows.
+  if (a.scale.dim() == 2)
+    return at::mm(a.data.to(at::kFloat) / a.scale, b.data.to(at::kFloat) / b.scale).to(dtype);
+  return at::_scaled_mm(a.data.contiguous(), b.data.t().contiguous().t(), a.scale.reciprocal(),
+                        b.scale.reciprocal(), std::nullopt, std::nullopt, dtype, fast);
+}
+
+at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
+
+constexpr const char* kRowwise = "rowwise";
+constexpr const char* kPlainWeightGradient = "plain_weight_gradient";
+
+/// The product of a float8 linear without its bias. Inputs of both products of a recipe with one scale are
+/// cast alike, so that a matrix and its transpose have the same bytes.
+class Float8Product final : public torch::autograd::Function<Float8Product> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            bool rowwise, bool plain_weight_gradient, at::ScalarType dtype) {
+    context->save_for_backward({input, weight});
+    context->saved_data[kRowwise] = rowwise;
+    context->saved_data[kPlainWeightGradient] = plain_weight_gradient;
+    const ScaledOver inner = rowwise ? ScaledOver(1) : std::nullopt;
+    const Float8Matrix x = to_float8(as_matrix(input), at::kFloat8_e4m3fn, inner, rowwise);
+    const Float8Matrix w = to_float8(weight, at::kFloat8_e4m3fn, inner, rowwise);
+    std::vector<std::int64_t> shape = input.sizes().vec();
+    shape.back() = weight.size(0);
+    return product(x, w.t(), dtype, /*fast=*/true).reshape(shape);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& input = saved[0];
+    const at::Tensor& weight = saved[1];
+    const bool rowwise = context->saved_data.at(kRowwise).toBool();
+    const bool is_plain = context->saved_data.at(kPlainWeightGradient).toBool();
+    const at::ScalarType gradient_type = rowwise ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
+    const auto over = [&](std::int64_t dim) { return rowwise ? ScaledOver(dim) : std::nullopt; };
+    const at::Tensor gradient = as_matrix(gradients[0]);
+    const at::ScalarType dtype = gradient.scalar_type();
+    at::Tensor of_input;
+    at::Tensor of_weight;
+    if (context->needs_input_grad(0)) {
+      const Float8Matrix g = to_float8(gradient, gradient_type, over(1), rowwise);
+      const Float8Matrix w =
+          to_float8(weight, at::kFloat8_e4m3fn, is_plain ? std::nullopt : over(0), rowwise);
+      of_input = product(g, w, dtype).reshape(input.sizes());
+    }
+    if (context->needs_input_grad(1)) {
+      const at::Tensor x = as_matrix(input);
+      of_weight = is_plain ? at::mm(gradient.t(), x.to(dtype))
+                           : product(to_float8(gradient, gradient_type, over(0), rowwise).t(),
+                                     to_float8(x, at::kFloat8_e4m3fn, over(0), rowwise), dtype);
+    }
+    return {of_input, of_weight, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                         const Float8Rules& rules) {
+  if (input.numel() == 0) return at::linear(input, weight, bias);  // There is no largest value.
+  const at::DeviceType device = input.device().type();
+  const bool casts = at::autocast::is_autocast_enabled(device);
+  const at::ScalarType dtype = casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
+  // The CPU's _scaled_mm calls mm, whose float32 operands autocast would make 16-bit ones.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  // torchao casts the input under the autocast of a GPU. Under that of a CPU only the product has its dtype.
+  const at::Tensor cast = casts && !input.is_cpu() ? input.to(dtype) : input;
+  const at::Tensor output =
+      Float8Product::apply(cast, weight, rules.rowwise, rules.plain_weight_gradient, dtype);
+  return bias.defined() ? output + bias.to(output.scalar_type()) : output;
+}
+
+}  // namespace accel::train

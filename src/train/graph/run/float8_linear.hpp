@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace accel::train {
+
+/// How a float8 linear scales its operands. The defaults are torchao's recipe "tensorwise".
+struct Float8Rules {
+  /// Each row has a scale of its own along the dimension that the product sums over, and the scale is a power
+  /// of two. Otherwise a tensor has one scale.
+  bool rowwise = false;
+  /// The gradient of the weight is computed from the input and the gradient of the output as they are, and
+  /// that of the input from a weight with one scale. Only with `rowwise`.
+  bool plain_weight_gradient = false;
+};
+
+/// Returns `input` [..., in] times `weight` [out, in] transposed, plus `bias` [out], which may be undefined,
+/// with both products of backward in float8, too: the arithmetic of Float8Linear in torchao 0.18, bit for bit
+/// on the same device.
+///
+/// Every operand of a product is cast to float8 with a scale from its largest absolute value. Input and
+/// weight are float8_e4m3fn. The gradient of the output is float8_e5m2, and with `rowwise` float8_e4m3fn.
+/// What is saved for backward is the input and the weight themselves. The result has the dtype of the input,
+/// or that of autocast. On a GPU `out` and `in` must be multiples of 16; a CPU has no such rule.
+[[nodiscard]] at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight,
+                                       const at::Tensor& bias, const Float8Rules& rules);
+
+}  // namespace accel::train

@@ -1,0 +1,108 @@
+#include "train/graph/passes/replace_linears.hpp"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "train/graph/run/float8_linear.hpp"
+#include "train/graph/run/module_linear.hpp"
+
+namespace accel::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using torch::jit::Module;
+
+constexpr const char* kForward =
+    "def forward(self, x, twice: bool):\n"
+    "  if twice:\n"
+    "    x = torch.linear(x, self.weight, self.bias)\n"
+    "  return torch.linear(x, self.weight, self.bias)\n";
+
+Module linear(double value) {
+  Module module("Linear");
+  module.register_parameter("weight", at::full({2, 2}, value), false);
+  module.register_parameter("bias", at::ones({2}), false);
+  module.define(kForward);
+  return module;
+}
+
+/// A model with two linears of one class. Its own forward uses the weight of the second by another name.
+Module model() {
+  Module root("Root");
+  const Module first = linear(1);
+  root.register_module("first", first);
+  root.register_module("second", first.copy());
+  root.attr("second").toModule().setattr("weight", at::full({2, 2}, 2.0));
+  root.define(
+      "def forward(self, x, twice: bool):\n"
+      "  y = self.second.forward(self.first.forward(x, twice), twice)\n"
+      "  return torch.linear(y, self.second.weight)\n");
+  return root;
+}
+
+LinearFunction counting(int& calls) {
+  return [&calls](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+    ++calls;
+    return at::linear(input, weight, bias);
+  };
+}
+
+TEST(ReplaceLinearsTest, OnlyARegisteredInstanceHasItsFunction) {
+  Module root = model();
+  const at::Tensor x = at::ones({1, 2});
+  const at::Tensor once = model().forward({x, false}).toTensor();
+  const at::Tensor twice = model().forward({x, true}).toTensor();
+  EXPECT_THAT(replace_linears(root, {"second"}), IsEmpty());
+  EXPECT_TRUE(root.forward({x, true}).toTensor().equal(twice));
+  int calls = 0;
+  {
+    const LinearRegistration registration(
+        {{root.attr("second").toModule()._ivalue().get(), counting(calls)}});
+    EXPECT_TRUE(root.forward({x, false}).toTensor().equal(once));
+    EXPECT_EQ(calls, 1);
+    EXPECT_TRUE(root.forward({x, true}).toTensor().equal(twice));
+    EXPECT_EQ(calls, 3);
+    EXPECT_THROW(LinearRegistration({}), Error);
+  }
+  EXPECT_TRUE(root.forward({x, true}).toTensor().equal(twice));
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(ReplaceLinearsTest, NamesModulesWithoutAProductOfTheirOwn) {
+  Module root = model();
+  Module holder(
+      "Holder");  // As the out_proj of torch.nn.MultiheadAttention, whose weight another module reads.
+  holder.register_parameter("weight", at::ones({2, 2}), false);
+  holder.define("def forward(self, x):\n  return torch.matmul(x, self.weight)\n");
+  root.register_module("holder", holder);
+  EXPECT_THAT(replace_linears(root, {"first", "holder"}), ElementsAre("holder"));
+}
+
+TEST(Float8LinearTest, AnEmptyInputHasAnEmptyResultAndNoGradient) {
+  const at::Tensor weight = at::ones({32, 16}).requires_grad_();
+  const at::Tensor result = float8_linear(at::ones({0, 16}), weight, at::Tensor(), {});
+  EXPECT_EQ(result.sizes(), at::IntArrayRef({0, 32}));
+  result.sum().backward();
+  EXPECT_TRUE(weight.grad().equal(at::zeros({32, 16})));
+}
+
+// A frozen weight, as under an adapter, and an input that needs no gradient.
+TEST(Float8LinearTest, GradientsThatNobodyNeedsAreNotComputed) {
+  const at::Tensor plain = at::ones({4, 16});
+  const at::Tensor weight = at::full({32, 16}, 0.5);
+  at::Tensor input = plain.detach().clone().requires_grad_();
+  float8_linear(input, weight, at::Tensor(), {}).sum().backward();
+  EXPECT_TRUE(input.grad().equal(at::full({4, 16}, 16.0)));  // 32 times 0.5: float8 holds all factors.
+  EXPECT_FALSE(weight.grad().defined());
+  at::Tensor trained = weight.detach().clone().requires_grad_();
+  float8_linear(plain, trained, at::Tensor(), {}).sum().backward();
+  EXPECT_TRUE(trained.grad().equal(at::full({32, 16}, 4.0)));
+}
+
+}  // namespace
+}  // namespace accel::train
