@@ -32,7 +32,8 @@ def dump(accel_path):
     tool = accel_path.parents[2] / "tests/unit/data/samples-dump-tool"
 
     def run(*paths, format="arrow", length=0, packing=""):
-        result = subprocess.run([tool, format, str(length), packing, *map(str, paths)], capture_output=True, text=True)
+        result = subprocess.run([tool, format, str(length), packing, *map(str, paths)], capture_output=True, text=True,
+                                timeout=300)
         assert result.returncode == 0, (result.returncode, result.stderr[-2000:])
         said = [json.loads(line) for line in result.stdout.splitlines()]
         assert len(said) == len(paths)
@@ -113,7 +114,7 @@ def test_rows_that_were_selected_filtered_and_sorted_are_the_rows_of_the_package
 
 
 def test_slices_of_tables_and_files_with_a_footer(dump, tmp_path):
-    """Offsets that do not begin at 0, batches of one row and without rows, and the file format."""
+    """Batches of one row and without rows, and the file format."""
     features, values = columns(64)
     table = saved(tmp_path / "all", features, values).data.table
     expected = {name: value[10:50] for name, value in values.items()}
@@ -234,6 +235,19 @@ def test_compressed_batches_are_refused_by_name(dump, tmp_path, codec):
         out.write_table(table)
     said = dump(tmp_path / "a.arrow")
     assert f"record batch 0: is compressed with {codec}" in said["error"] and "save_to_disk" in said["hint"]
+
+
+@pytest.mark.parametrize("format, packing, length", [("arrow", "", 0), ("documents", "none", 16)])
+def test_lists_of_one_size_need_their_items(dump, tmp_path, format, packing, length):
+    table = pyarrow.table({"input_ids": pyarrow.array([[1] * 77] * 3, pyarrow.list_(pyarrow.int32(), 77))})
+    with pyarrow.ipc.new_stream(tmp_path / "a.arrow", table.schema) as out:
+        out.write_table(table)
+    assert dump(tmp_path / "a.arrow", format=format, packing=packing, length=length)["samples"] == 3
+    whole = (tmp_path / "a.arrow").read_bytes()
+    assert whole.count(b"\x4d\0\0\0") == 1
+    (tmp_path / "a.arrow").write_bytes(whole.replace(b"\x4d\0\0\0", b"\x4e\0\0\0"))
+    said = dump(tmp_path / "a.arrow", format=format, packing=packing, length=length)
+    assert "record batch 0: column 'input_ids': it has 3 lists of 78 items, but 231 items" in said["error"]
 
 
 @pytest.mark.parametrize("format, packing, length", [("arrow", "", 0), ("documents", "best_fit", 16)])

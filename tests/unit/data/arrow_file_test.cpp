@@ -123,6 +123,18 @@ TEST_F(ArrowFileTest, DocumentsMayDifferInLengthAndRowsThatDoAreNoTensors) {
   EXPECT_THAT(values_of<std::int64_t>(*documents, 2, "input_ids"), ElementsAre(31, 32, 33, 0));
 }
 
+TEST_F(ArrowFileTest, ListsNeedNotBeginAtTheFirstItem) {
+  std::string bytes = replaced(arrow_bytes(), kOffsets, std::string("\1\0\0\0\3\0\0\0\5\0\0\0", 12));
+  bytes = replaced(bytes, std::string("\0\0\0\0\3\0\0\0\x1f", 9), std::string("\1\0\0\0\3\0\0\0\x1f", 9));
+  const auto rows = open(bytes);
+  EXPECT_THAT(values_of<std::int32_t>(*rows, 0, "input_ids"), ElementsAre(12, 13));
+  EXPECT_THAT(values_of<std::int32_t>(*rows, 1, "input_ids"), ElementsAre(21, 22));
+  EXPECT_THAT(values_of<std::int32_t>(*rows, 2, "input_ids"), ElementsAre(32, 33));
+  const auto documents = open(bytes, "documents", 2);
+  EXPECT_THAT(values_of<std::int64_t>(*documents, 1, "input_ids"), ElementsAre(21, 22));
+  EXPECT_THAT(values_of<std::int64_t>(*documents, 2, "input_ids"), ElementsAre(32, 33));
+}
+
 TEST_F(ArrowFileTest, DamagedOffsetsAreRefused) {
   for (const std::string& format : {std::string("arrow"), std::string("documents")}) {
     const auto said = [&](const std::string& offsets) {
