@@ -386,6 +386,13 @@ def test_what_cannot_be_trained_on_ends_before_anything_starts(accel, dump, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_labels_that_a_model_would_have_to_shift_are_for_documents(accel, dump, tmp_path):
+    datasets.Dataset.from_list([{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 100).save_to_disk(tmp_path / "saved")
+    said = losses(accel, tmp_path, code=6, format="arrow", path=str(tmp_path / "saved"))
+    assert "'labels' are the tokens of 'input_ids' themselves" in said and "as format: documents does with datasets on disk" in said
+    assert len(losses(accel, tmp_path, format="documents", path=str(tmp_path / "saved"), sequence_length=3)) == 3
+
+
 def test_a_first_configuration_knows_datasets(accel, dump, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     datasets.Dataset.from_list([{"input_ids": [1, 2]}, {"input_ids": [3, 4, 5]}]).save_to_disk(tmp_path / "documents")

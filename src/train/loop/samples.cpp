@@ -225,9 +225,10 @@ void Samples::require_meaning_of_labels(Labels labels) const {
                               "compares the output of each place with the label of the same place",
                               model_.targets, name))
           .hint(
-              "for a language model, write the next token as the label of each, and -100 for the last, or "
-              "use a model that shifts its labels and computes its loss itself: training.model.loss: model; "
-              "if the labels are meant to be so, training.data.check_labels: false takes them");
+              "for a language model, write the next token as the label of each, and -100 for the last, as "
+              "format: documents does with datasets on disk, or use a model that shifts its labels and "
+              "computes its loss itself: training.model.loss: model; if the labels are meant to be so, "
+              "training.data.check_labels: false takes them");
     }
     const std::int64_t last = tokens.size(1) - 1;
     if (!is_compared && are_equal_where_counted(tokens.narrow(1, 1, last), targets.narrow(1, 0, last))) {
