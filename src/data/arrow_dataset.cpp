@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/files/json_text.hpp"
@@ -23,6 +24,16 @@ using nlohmann::json;
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kSplitsFile = "dataset_dict.json";
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{64} << 20;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool is_directory(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
 
 /// Calls `use` with a document that datasets wrote. What is wrong with it is an Error of kind kUsage.
 template <class Use>
@@ -46,8 +57,8 @@ void use_document(const fs::path& path, const Use& use) {
 }
 
 std::vector<std::string> files_of_dataset(const fs::path& directory) {
-  if (fs::exists(directory / kSplitsFile)) refuse_splits(directory);
-  if (!fs::exists(directory / kStateFile)) {
+  if (is_there(directory / kSplitsFile)) refuse_splits(directory);
+  if (!is_there(directory / kStateFile)) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' is a directory without {}, so not one that save_to_disk of the package "
                             "datasets wrote",
@@ -65,7 +76,7 @@ std::vector<std::string> files_of_dataset(const fs::path& directory) {
       const auto name = file.at("filename").get<std::string>();
       if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
         throw Error(ErrorKind::kUsage, fmt::format("'{}' is not the name of a file in the directory", name));
-      if (!fs::exists(directory / name)) {
+      if (!is_there(directory / name)) {
         throw Error(ErrorKind::kUsage, fmt::format("the file '{}' that it names is not there", name))
             .hint("copy the whole directory");
       }
@@ -81,7 +92,7 @@ std::vector<std::string> files_of_dataset(const fs::path& directory) {
 bool is_saved_dataset(const std::string& pattern) {
   try {
     const fs::path first = data_files(pattern).front();
-    return fs::exists(first / kStateFile) || fs::exists(first / kSplitsFile);
+    return is_there(first / kStateFile) || is_there(first / kSplitsFile);
   } catch (const Error&) {
     return false;  // Nothing is there yet.
   }
@@ -89,7 +100,7 @@ bool is_saved_dataset(const std::string& pattern) {
 
 bool is_arrow(const std::string& pattern) {
   const std::string first = data_files(pattern).front();
-  if (fs::is_directory(first)) return true;
+  if (is_directory(first)) return true;
   const DataFile file(first);
   std::array<std::byte, 6> bytes{};
   if (file.size() < bytes.size()) return false;
@@ -101,7 +112,7 @@ bool is_arrow(const std::string& pattern) {
 std::vector<std::string> arrow_files(const std::string& pattern) {
   std::vector<std::string> files;
   for (const std::string& path : data_files(pattern)) {
-    if (!fs::is_directory(path)) {
+    if (!is_directory(path)) {
       files.push_back(path);
       continue;
     }
