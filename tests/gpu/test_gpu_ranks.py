@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import train_runs
 from gpu_runs import CPU, launch, worst
@@ -110,17 +112,38 @@ def test_a_unit_that_is_gathered_and_not_used(accel, tmp_path):
 
 @pytest.mark.gpus(2)
 @pytest.mark.parametrize("waits", [False, True], ids=["behind", "waiting"])
-def test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended(accel, tmp_path, waits):
+def test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended(accel, accelerator, tmp_path, waits):
     """The checkpoint is written while the next steps change the shards. Dropout needs the state of the GPU's generator."""
     train_runs.export(tmp_path / "gpt.pt", dropout=0.1)
     checkpoint = {"every": 2, "async": not waits}
     options = {"ranks": 2, "where": gpus(2), "max_steps": 6}
-    whole, _ = launch(accel, tmp_path, checkpoint={**checkpoint, "resume": "none"}, **options)
+    whole, said = launch(accel, tmp_path, checkpoint={**checkpoint, "resume": "none"}, **options)
+    if accelerator == "sim":
+        # Its copies come late, so the optimizer has waited for them.
+        assert all(int(ms) > 0 for ms in re.findall(r"checkpoint_[24] .*training waited (\d+) ms", said)), said
     shutil.rmtree(tmp_path / "out/checkpoints/checkpoint_6")
     accel("verify", tmp_path / "out/checkpoints/checkpoint_4")
     rest, _ = launch(accel, tmp_path, env=POISON, checkpoint={**checkpoint, "resume": "auto"}, **options)
     assert len(rest["loss"]) == 2
     assert max(abs(a - b) for a, b in zip(rest["loss"], whole["loss"][4:], strict=True)) < 1e-5
+
+
+@pytest.mark.gpus(2)
+@pytest.mark.parametrize("checkpoint", [{"async": False}, {"async": True}, {"async": True, "host_memory": 100_000}],
+                         ids=["waiting", "behind", "little memory"])
+def test_a_save_of_shards_on_the_host_and_of_others_on_the_device(accel, tmp_path, checkpoint):
+    """Ignored modules stay on the device, and the largest shards take several pieces. The learning rate is 0, so the saved
+    weights are those of the model."""
+    model = train_runs.export(tmp_path / "gpt.pt", width=256)
+    options = {**PARAMS, "fsdp_config.fsdp_ignored_modules": r"norm|tokens", "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}}
+    launch(accel, tmp_path, where=gpus(2), ranks=2, max_steps=3, checkpoint={**checkpoint, "every": 2, "resume": "none"}, **options)
+    for step in (2, 3):
+        directory = tmp_path / f"out/checkpoints/checkpoint_{step}"
+        accel("verify", directory)
+        accel("merge-weights", directory, tmp_path / f"merged_{step}")
+        saved = load_file(tmp_path / f"merged_{step}/model.safetensors")
+        assert saved.keys() == dict(model.named_parameters()).keys()
+        assert all(torch.equal(saved[name], parameter) for name, parameter in model.named_parameters())
 
 
 @pytest.mark.gpus(2)

@@ -143,6 +143,40 @@ def mixed_devices():
     made() + torch.ones(1000)
 
 
+def two_devices():
+    made() + torch.ones(1000, device="sim:1")
+
+
+def work_of_another_device():
+    """Work is given to the stream of the tensors' device."""
+    there = torch.ones(1000, device="sim:1")
+    with torch.Stream("sim:1"):
+        there * 2
+
+
+def another_device_behind_a_wait():
+    there = torch.ones(1000, device="sim:1")
+    stream = torch.Stream("sim:1")
+    stream.wait_stream(torch.accelerator.current_stream("sim:1"))
+    with stream:
+        there * 2
+
+
+def two_streams_over_pinned_memory():
+    there = torch.empty(1000).pin_memory()
+    there.copy_(made(), non_blocking=True)
+    with SIDE:
+        there.to(DEVICE, non_blocking=True)
+
+
+def two_streams_over_pinned_memory_behind_a_wait():
+    there = torch.empty(1000).pin_memory()
+    there.copy_(made(), non_blocking=True)
+    SIDE.wait_stream(main_stream())
+    with SIDE:
+        there.to(DEVICE, non_blocking=True)
+
+
 def fresh_memory_is_nan():
     assert torch.empty(1000, device=DEVICE).isnan().all()
 
@@ -220,6 +254,12 @@ def host_reads_the_source_of_a_copy():
     assert there.sum() == 1000
 
 
+def host_reads_the_end_of_a_part():
+    there = torch.empty(2000).pin_memory()
+    there[:1500].copy_(torch.ones(1500, device=DEVICE), non_blocking=True)
+    there[1499].item()
+
+
 def host_reads_device_memory():
     ctypes.string_at(made().data_ptr(), 4)
 
@@ -228,7 +268,7 @@ ENDING = ("host_",)
 
 
 def said(case):
-    for stream in (main_stream(), SIDE, THIRD):
+    for stream in (main_stream(), SIDE, THIRD, torch.accelerator.current_stream("sim:1")):
         stream.synchronize()
     try:
         case()

@@ -214,7 +214,12 @@ void Device::Work::access(const at::Tensor& tensor, bool writes) {
 
 void Device::Work::copies_pinned(const void* address, std::size_t bytes, bool writes) {
   const std::lock_guard lock(device_.mutex_);
+  const Access now{moment_, fmt::format("{} ({} bytes of pinned memory at {})", name_, bytes, address)};
+  History& history = device_.pinned_.history(address);
+  const std::vector<Access> before = history.conflicts(device_.order_, moment_.stream, writes);
+  history.note(now, writes);
   device_.pinned_.begin_copy(address, bytes, {moment_, name_}, writes);
+  if (!before.empty()) device_.report(now, before, writes);
 }
 
 void Device::Work::end(Seconds seconds) {

@@ -116,13 +116,14 @@ void* PinnedMemory::allocate(std::size_t bytes) {
     if (block.in_use || block.bytes != size || is_in_flight(address, size)) continue;
     block.in_use = true;
     block.requested = bytes;
+    block.history = {};
     std::memset(device_ + (address - host_), kPoison, size);
     return address;
   }
   if (used_ + size > size_) return nullptr;
   std::byte* const address = host_ + used_;
   used_ += size;
-  blocks_[address] = {bytes, size, true};
+  blocks_[address] = {bytes, size, true, {}};
   std::memset(device_ + (address - host_), kPoison, size);
   return address;
 }
@@ -138,16 +139,25 @@ void* PinnedMemory::bytes_of(const void* address) const {
   return device_ + (static_cast<const std::byte*>(address) - host_);
 }
 
+std::pair<std::byte* const, PinnedMemory::Block>& PinnedMemory::block_of(const void* address) {
+  return *std::prev(blocks_.upper_bound(const_cast<std::byte*>(static_cast<const std::byte*>(address))));
+}
+
+History& PinnedMemory::history(const void* address) { return block_of(address).second.history; }
+
 void PinnedMemory::begin_copy(const void* address, std::size_t bytes, const Access& access, bool writes) {
-  auto* const begin = const_cast<std::byte*>(static_cast<const std::byte*>(address));
-  const auto& [start, block] = *std::prev(blocks_.upper_bound(begin));
-  // A page that the copy shares with other parts of the block stays open to the host.
+  const auto* const begin = static_cast<const std::byte*>(address);
+  const auto& [start, block] = block_of(address);
+  // The first page may have other parts of the block, which stay open to the host. The last one is closed:
+  // parts that begin in the middle of a page and are used on their own are rare.
   const std::size_t offset = static_cast<std::size_t>(begin - start);
   const std::size_t first = round_up(offset);
-  const std::size_t last = offset + bytes >= block.requested ? block.bytes : (offset + bytes) / kPage * kPage;
-  if (first >= last) return;
-  copies_.push_back({start + first, last - first, access, writes});
-  protect(start + first, last - first);
+  const std::size_t last = offset == 0 ? round_up(bytes) : (offset + bytes) / kPage * kPage;
+  const bool is_to_the_end = offset + bytes >= block.requested;
+  const std::size_t end = is_to_the_end ? block.bytes : last;
+  if (first >= end) return;
+  copies_.push_back({start + first, end - first, access, writes});
+  protect(start + first, end - first);
 }
 
 void PinnedMemory::end_copies(const Order& order) {

@@ -72,6 +72,8 @@ class PinnedMemory {
   [[nodiscard]] bool contains(const void* address) const;
   [[nodiscard]] void* bytes_of(const void* address) const;
 
+  /// Who accessed the block of `address` last, beside the host.
+  History& history(const void* address);
   /// Notes a copy of the device to or from `bytes` at `address`.
   void begin_copy(const void* address, std::size_t bytes, const Access& access, bool writes);
   /// Gives the host access to what the copies that it knows to have ended have used.
@@ -90,7 +92,9 @@ class PinnedMemory {
     std::size_t requested = 0;
     std::size_t bytes = 0;
     bool in_use = false;
+    History history;
   };
+  std::pair<std::byte* const, Block>& block_of(const void* address);
   void protect(std::byte* first, std::size_t bytes) const;
   [[nodiscard]] bool is_in_flight(const std::byte* first, std::size_t bytes) const;
 

@@ -11,10 +11,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,32 @@ namespace accel::sim {
 namespace {
 
 using torch::jit::Stack;
+
+/// As CUDA's operators do, work is given to the current stream of the tensors' device.
+class OnDeviceOf {
+ public:
+  explicit OnDeviceOf(const at::Tensor& tensor) : before_(exchange_device(tensor.device().index())) {}
+  OnDeviceOf(const OnDeviceOf&) = delete;
+  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
+  ~OnDeviceOf() { exchange_device(before_); }
+
+ private:
+  c10::DeviceIndex before_;
+};
+
+/// Returns the first tensor of the device among the arguments of a call, or an undefined one.
+at::Tensor first_sim_tensor(const Stack& stack, std::size_t first) {
+  at::Tensor found;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!found.defined() && tensor.defined() && tensor.device().type() == kSim) found = tensor;
+  };
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) look(stack[i].toTensor());
+    if (!stack[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : stack[i].toTensorVector()) look(tensor);
+  }
+  return found;
+}
 
 bool is_sim(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kSim; }
 
@@ -88,6 +116,8 @@ class Call {
                   ": a tensor is on the CPU and another on the simulated device");
       return tensor;
     }
+    TORCH_CHECK(tensor.device().index() == current_device(), op_.schema().name(), ": a tensor is on ",
+                tensor.device(), " and another on device ", current_device());
     // The same tensor may be an argument twice, such as self and out.
     work_.access(tensor, writes);
     arguments_.push_back(tensor);
@@ -232,7 +262,12 @@ class Call {
   bool draws_ = false;
 };
 
-void on_memory(const c10::OperatorHandle& op, Stack* stack) { Call(op, stack).run(); }
+void on_memory(const c10::OperatorHandle& op, Stack* stack) {
+  const at::Tensor tensor = first_sim_tensor(*stack, stack->size() - op.schema().arguments().size());
+  if (!tensor.defined()) return Call(op, stack).run();
+  const OnDeviceOf guard(tensor);
+  Call(op, stack).run();
+}
 
 /// Runs a kernel of the CPU that changes sizes and strides alone on the device's tensors themselves.
 void on_metadata(const c10::OperatorHandle& op, Stack* stack) {
@@ -267,6 +302,9 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
 // is staged when it is the source, and makes the host wait when it is the target.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (from.numel() == 0) return to;
+  const OnDeviceOf guard(from.is_cpu() ? to : from);
+  // A thread beside the training comes late, so that who does not wait for it is found.
+  if (to.is_cpu() && !is_training_thread()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   Device& device = Device::instance();
   const at::NoGradGuard no_grad;
   const auto& host = from.is_cpu() ? from : to;
@@ -315,6 +353,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& tensor) {
+  const OnDeviceOf guard(tensor);
   Device& device = Device::instance();
   const StreamNumber stream = device.current_stream();
   Device::Work work(device, stream, "item");

@@ -28,6 +28,11 @@ CASES = {
     "freed_behind_a_wait": None,
     "gradient_of_another_stream": None,
     "mixed_devices": "is on the CPU and another on the simulated device",
+    "two_devices": "aten::add: a tensor is on sim:1 and another on device 0",
+    "work_of_another_device": r"aten::mul .* on stream 'stream .*' " + READS,
+    "another_device_behind_a_wait": None,
+    "two_streams_over_pinned_memory": r"copy to device \(4000 bytes of pinned memory at .*" + READS,
+    "two_streams_over_pinned_memory_behind_a_wait": None,
     "fresh_memory_is_nan": None,
     "equal_bits_of_operators": None,
 }
@@ -36,6 +41,7 @@ ENDING = {
     "host_reads_the_target_behind_a_wait": None,
     "host_writes_the_source_of_a_copy": "the host writes pinned memory that copy to device .*has not waited for it",
     "host_reads_the_source_of_a_copy": None,
+    "host_reads_the_end_of_a_part": "the host reads or writes pinned memory that copy to host ",
     "host_reads_device_memory": "the host reads or writes memory of the device",
 }
 

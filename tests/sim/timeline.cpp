@@ -22,11 +22,11 @@ std::string thread_name() {
   return name;
 }
 
-bool is_training_thread() { return ::gettid() == ::getpid() || thread_name().starts_with("pt_autograd"); }
-
 constexpr double kMicroseconds = 1e6;
 
 }  // namespace
+
+bool is_training_thread() { return ::gettid() == ::getpid() || thread_name().starts_with("pt_autograd"); }
 
 Speeds Speeds::from_environment() {
   Speeds speeds;
@@ -69,8 +69,7 @@ Timeline::~Timeline() {
 }
 
 Timeline::Thread& Timeline::host() {
-  thread_local const bool trains = is_training_thread();
-  if (trains) return main_;
+  if (is_training_thread()) return main_;
   thread_local Thread other;
   if (other.track == 0) {
     other = {kHostTrack + ++threads_, main_.now};

@@ -26,6 +26,9 @@ struct Speeds {
   static Speeds from_environment();
 };
 
+/// Whether the calling thread is the main one or one of autograd's.
+bool is_training_thread();
+
 /// The time of an event: when the stream that recorded it was that far.
 using Seconds = double;
 

@@ -26,6 +26,7 @@
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
 #include "train/device/device_reader.hpp"
+#include "train/device/streams.hpp"
 
 namespace accel::train {
 namespace {
@@ -207,9 +208,14 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
     changing.insert(changing.end(), entry.tensors.begin(), entry.tensors.end());
   const std::uint64_t limit = config_.checkpoint.host_memory;
   const at::Device device = model_.storage().compute();
+  std::unique_ptr<DeviceReader> reader;
+  if (!device.is_cpu()) {
+    if (!lane_) lane_ = stream_for_copies(device);
+    reader = std::make_unique<StagedReader>(device, StagedReader::Options{.lane = lane_});
+  }
   snapshot_ = std::make_unique<Snapshot>(
       limit > 0 ? limit : available_memory_bytes() / 2 / static_cast<std::uint64_t>(local_ranks_),
-      device.is_cpu() ? nullptr : std::make_unique<StagedReader>(device));
+      std::move(reader));
   for (SavedPart& part : job_->parts) snapshot_->add(part.sources, changing, constant);
   cancelled_ = false;
   task_ = std::async(std::launch::async, [this] {

@@ -119,6 +119,7 @@ class CheckpointSaver {
   double stall_seconds_ = 0;
   std::uint64_t bytes_ = 0;
   std::unique_ptr<Snapshot> snapshot_;
+  std::optional<c10::Stream> lane_;  ///< The stream on which saves copy from a device.
   std::unique_ptr<SaveJob> job_;
   std::vector<nlohmann::json> files_;  ///< Entries of the manifest on rank 0, by rank.
   nlohmann::json result_;              ///< What this rank's thread has returned.

@@ -84,10 +84,10 @@ void Snapshot::copy(std::unique_lock<std::mutex>& lock, const at::Tensor& tensor
   const std::uint64_t bytes = part.nbytes();
   const auto can_go_on = [&] { return is_safe(entry) || copied_ + bytes <= most_bytes_; };
   if (!can_go_on()) {
-    waits_for_room_ = true;
+    ++waiting_for_room_;
     progress_.notify_all();
     progress_.wait(lock, can_go_on);
-    waits_for_room_ = false;
+    --waiting_for_room_;
   }
   if (is_safe(entry)) return;
   copied_ += bytes;
@@ -107,7 +107,6 @@ void Snapshot::copy(std::unique_lock<std::mutex>& lock, const at::Tensor& tensor
 void Snapshot::copy_ahead() {
   if (ahead_.empty()) return;
   const std::lock_guard start(mutex_);  // The writer may run already.
-  copies_ahead_ = true;
   copier_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     try {
@@ -119,6 +118,8 @@ void Snapshot::copy_ahead() {
     copies_ahead_ = false;
     progress_.notify_all();
   });
+  // Not before: without the thread nobody would end the wait for it.
+  copies_ahead_ = true;
 }
 
 void Snapshot::keep(const at::Tensor& tensor) {
@@ -162,12 +163,14 @@ std::span<const std::byte> Snapshot::read(const ItemSource& source, std::uint64_
   std::unique_lock lock(mutex_);
   if (is_on_device(source.tensor)) {
     // The thread that copies ahead comes to the tensor soon, unless it waits for the writer.
-    progress_.wait(lock, [&] { return entry.copy.defined() || !copies_ahead_ || waits_for_room_; });
+    progress_.wait(
+        lock, [&] { return entry.copy.defined() || !copies_ahead_ || waiting_for_room_ > 0 || abandoned_; });
     if (!entry.copy.defined()) return read_from_device(source, offset);
   }
   if (entry.copy.defined())
     return {data_of(entry.copy) + at - static_cast<std::uint64_t>(entry.begin) * item, count};
-  if (!piece_.defined()) piece_ = at::empty({static_cast<std::int64_t>(kPieceBytes)}, at::kByte);
+  if (!piece_.defined() || piece_.nbytes() < count)
+    piece_ = at::empty({static_cast<std::int64_t>(kPieceBytes)}, at::kByte);
   std::memcpy(piece_.mutable_data_ptr(), data_of(source.tensor) + at, count);
   return {data_of(piece_), count};
 }

@@ -96,7 +96,7 @@ class Snapshot {
 
   std::vector<at::Tensor> ahead_;  ///< What the thread copies, in this order.
   bool copies_ahead_ = false;      ///< The thread runs.
-  bool waits_for_room_ = false;    ///< It waits for the writer.
+  int waiting_for_room_ = 0;       ///< Threads that wait until the writer has given room.
   std::exception_ptr failure_;     ///< Its error.
   std::thread copier_;
 };

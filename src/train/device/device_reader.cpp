@@ -28,7 +28,7 @@ at::Tensor pinned_bytes(std::int64_t bytes) {
 
 StagedReader::StagedReader(c10::Device device, Options options)
     : options_(std::move(options)),
-      lane_(stream_for_copies(device)),
+      lane_(options_.lane ? *options_.lane : stream_for_copies(device)),
       stages_{Stage(device.type()), Stage(device.type())} {
   c10::Event ready(device.type());
   ready.record(current_stream(device));

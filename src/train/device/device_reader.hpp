@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 
 namespace accel::train {
@@ -38,6 +39,9 @@ class StagedReader final : public DeviceReader {
   struct Options {
     std::int64_t stage_bytes = std::int64_t{16} << 20;  ///< The most bytes of each piece.
     std::function<at::Tensor(std::int64_t bytes)> allocate = pinned_bytes;
+    /// The stream of the copies; without it, another one of the pool for each reader. The pool is limited,
+    /// and backends of collectives take their streams from it.
+    std::optional<c10::Stream> lane = std::nullopt;
   };
 
   /// Values are read as they are when the work is done that the current stream of `device` has been given so

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -189,6 +190,44 @@ TEST_F(DeviceSnapshotTest, TrainingWaitsForACopyOnlyBeforeItChangesTheTensor) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) expect_written(i);
   EXPECT_EQ(reader_->bytes, std::vector<std::size_t>(3, kBytes));  // Each tensor has left the device once.
   EXPECT_EQ(snapshot_->most_copied(), 3 * kBytes);
+}
+
+TEST_F(DeviceSnapshotTest, SmallTensorsOfADeviceAndLargeOnesOfTheHostShareNoMemory) {
+  begin(std::uint64_t{1} << 30, 0);
+  open();
+  tensors_ = {at::arange(8, at::kFloat), at::arange(kMany, at::kDouble)};
+  for (const at::Tensor& tensor : tensors_) sources_.push_back({tensor, 0, tensor.numel()});
+  snapshot_->add(sources_, tensors_, {});
+  EXPECT_TRUE(snapshot_->read(sources_[0], 0).size() == 32);
+  const std::span<const std::byte> piece = snapshot_->read(sources_[1], 0);
+  // What the snapshot keeps for a small tensor would not hold a piece of a large one.
+  EXPECT_NE(piece.data(), tensors_[1].const_data_ptr());
+  EXPECT_TRUE(read_all(*snapshot_, sources_[0]).equal(tensors_[0]));
+  EXPECT_TRUE(read_all(*snapshot_, sources_[1]).equal(tensors_[1]));
+}
+
+TEST_F(DeviceSnapshotTest, TwoThreadsMayWaitForRoom) {
+  begin(kBytes, 2);
+  open();
+  const at::Tensor on_host = at::full({kMany / 2}, 7, at::kDouble);
+  std::vector<ItemSource> more = {{on_host, 0, on_host.numel()}};
+  snapshot_->add(more, {{on_host}}, {});
+  snapshot_->copy_ahead();  // The first tensor takes all the room.
+  auto changed = std::async(std::launch::async, [&] {
+    snapshot_->keep(on_host);
+    on_host.fill_(-1);
+    change(0);
+    change(1);
+  });
+  auto written = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(50ms);  // Both wait by now.
+    expect_written(0);
+    expect_written(1);
+    EXPECT_TRUE(read_all(*snapshot_, more[0]).equal(at::full({kMany / 2}, 7, at::kDouble)));
+  });
+  EXPECT_EQ(written.wait_for(30s), std::future_status::ready);
+  EXPECT_EQ(changed.wait_for(30s), std::future_status::ready);
+  snapshot_->abandon();  // If they are stuck, the test fails and does not hang.
 }
 
 TEST_F(DeviceSnapshotTest, TheWriterTakesWhatIsCopiedAhead) {
