@@ -11,6 +11,7 @@ import torch
 DEVICE = sim_device.load()
 SIDE = torch.Stream(DEVICE)
 THIRD = torch.Stream(DEVICE)
+OTHER = torch.Stream("sim:1")
 # With this seed libtorch's generators begin.
 FIRST_SEED = 67280421310721
 
@@ -150,15 +151,14 @@ def two_devices():
 def work_of_another_device():
     """Work is given to the stream of the tensors' device."""
     there = torch.ones(1000, device="sim:1")
-    with torch.Stream("sim:1"):
+    with OTHER:
         there * 2
 
 
 def another_device_behind_a_wait():
     there = torch.ones(1000, device="sim:1")
-    stream = torch.Stream("sim:1")
-    stream.wait_stream(torch.accelerator.current_stream("sim:1"))
-    with stream:
+    OTHER.wait_stream(torch.accelerator.current_stream("sim:1"))
+    with OTHER:
         there * 2
 
 
@@ -268,7 +268,7 @@ ENDING = ("host_",)
 
 
 def said(case):
-    for stream in (main_stream(), SIDE, THIRD, torch.accelerator.current_stream("sim:1")):
+    for stream in (main_stream(), SIDE, THIRD, OTHER, torch.accelerator.current_stream("sim:1")):
         stream.synchronize()
     try:
         case()

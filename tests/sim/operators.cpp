@@ -117,7 +117,7 @@ class Call {
       return tensor;
     }
     TORCH_CHECK(tensor.device().index() == current_device(), op_.schema().name(), ": a tensor is on ",
-                tensor.device(), " and another on device ", current_device());
+                tensor.device(), " and another on device ", static_cast<int>(current_device()));
     // The same tensor may be an argument twice, such as self and out.
     work_.access(tensor, writes);
     arguments_.push_back(tensor);
