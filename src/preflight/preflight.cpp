@@ -11,6 +11,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "import/imported_structure.hpp"
+#include "plan/linear_plan.hpp"
 #include "plan/model_plan.hpp"
 #include "preflight/blame.hpp"
 #include "preflight/data_checks.hpp"
@@ -107,8 +108,12 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
     blamed_on("training.optimizer.groups", loaded, [&] {
       OptimizerPlan(training.optimizer).require_used(model.archive.structure({}).parameters);
     });
+    if (loaded.config.has_float8()) {
+      float8_warning = blamed_on("training.float8.filter", loaded, [&] {
+        return plan_linears(model.archive.structure({}), training.float8).warning();
+      });
+    }
     const ModelPlan plan = plan_model(model.archive, loaded.config);
-    if (plan.linears) float8_warning = plan.linears->warning();
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);
       if (model.archive.forward_arguments().empty()) {

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import train_runs
-from pt2_models import FREE, export
+from pt2_models import FREE, export, language_model
 
 # torchao is beside the environment; see make_zoo in tools/dev.
 sys.path.append(os.environ.get("ACCEL_ZOO_PACKAGES", ""))
@@ -161,7 +161,11 @@ def test_a_model_without_such_a_linear_says_so_and_computes_in_bfloat16(accel, t
     (tmp_path / "out").rename(tmp_path / "float8")
     assert said not in accel("launch", config, "--mixed-precision", "bf16").stderr
     assert train_runs.metrics(tmp_path) == losses
-    accel("launch", config, "--set", "training.float8.filter=[no_such]", code=2)
+    wrong = ("--set", "training.float8.filter=[no_such]")
+    for command in ("check", "launch", "plan"):
+        err = accel(command, config, *wrong, code=2).stderr
+        assert "'training.float8.filter': the name of no linear of the model contains 'no_such'" in err
+        assert ("--set training.float8.filter=[no_such]: " in err) == (command != "plan")
 
 
 class Unordered(torch.nn.Module):
@@ -183,20 +187,23 @@ class Unordered(torch.nn.Module):
         return self.back(self.odd(self.late(self.early(x) + self.nested(x))))
 
 
-@pytest.mark.parametrize("way", ["scripted", "exported"])
+@pytest.mark.parametrize("way", ["scripted", "exported", "transformers"])
 def test_accelerate_chooses_the_same_linears(accel, tmp_path, way):
+    """In a model of torch.export, too, whose record has the calls of the modules and not the modules."""
     from accelerate.utils.ao import convert_model_to_fp8_ao
     from torchao.float8.float8_linear import Float8Linear
 
     torch.manual_seed(0)
-    model, path = Unordered(), tmp_path / ("model.pt" if way == "scripted" else "model.pt2")
+    model = language_model("llama", {}) if way == "transformers" else Unordered()
+    path = tmp_path / ("model.pt" if way == "scripted" else "model.pt2")
+    linears = sum(isinstance(module, torch.nn.Linear) for module in model.modules())
     if way == "scripted":
         torch.jit.script(model).save(str(path))
     else:
         export(model.train(), path, torch.zeros(2, 16, dtype=torch.long), dynamic=FREE)
     config = config_of(tmp_path, 1, 1, **NO, **{"model.path": str(path)})
     ours = [linear["module"] for linear in json.loads(accel("--json", "plan", config).stdout)["linears"] if linear["float8"]]
-    assert f"{len(ours)} of 7 linears compute in float8" in accel("launch", config).stderr
+    assert f"{len(ours)} of {linears} linears compute in float8" in accel("launch", config).stderr
     convert_model_to_fp8_ao(model)
     assert ours == [name for name, module in model.named_modules() if isinstance(module, Float8Linear)] != []
 
@@ -209,3 +216,13 @@ def test_the_plan_names_the_linears(accel, tmp_path):
     assert [linear["module"] for linear in linears if linear["float8"]] == CONVERTED
     assert [linear["kept_reason"] for linear in linears if not linear["float8"]] == [
         "it is the first linear", "it is the last linear"]
+
+
+def test_the_plan_has_no_copy_of_autocast_of_a_float8_weight(accel, tmp_path):
+    """Such a product casts its weight to one byte, and saves the weight itself for backward."""
+    model = train_runs.export(tmp_path / "gpt.pt")
+    config = config_of(tmp_path, 1, 1, **NO)
+    copies = {precision: json.loads(accel("--json", "plan", config, "--mixed-precision", precision).stdout)["plans"][0]["memory"]
+              ["autocast_bytes"] for precision in ("bf16", "fp8")}
+    weights = sum(dict(model.named_modules())[name].weight.numel() for name in CONVERTED)
+    assert copies["bf16"] - copies["fp8"] == 2 * weights

@@ -40,7 +40,7 @@ Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver
   at::Tensor scale = (max_of(dtype) / amax.to(at::kDouble).clamp_min(kLeastAmax)).to(at::kFloat);
   if (to_power_of_two) scale = at::exp2(at::floor(at::log2(scale)));
   // A cast does not saturate before torch 2.12.
-  const at::Tensor data = (value.to(at::kFloat) * scale).clamp(-max_of(dtype), max_of(dtype)).to(dtype);
+  const at::Tensor data = (value.to(at::kFloat) * scale).clamp_(-max_of(dtype), max_of(dtype)).to(dtype);
   return {data, scale};
 }
 
@@ -140,7 +140,7 @@ at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, cons
   const at::DeviceType device = input.device().type();
   const bool casts = at::autocast::is_autocast_enabled(device);
   const at::ScalarType dtype = casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
-  // The CPU's _scaled_mm calls mm, whose float32 operands autocast would make 16-bit ones.
+  // The _scaled_mm of a CPU without AMX calls mm, whose float32 operands autocast would make 16-bit ones.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   // torchao casts the input under the autocast of a GPU. Under that of a CPU only the product has its dtype.
   const at::Tensor cast = casts && !input.is_cpu() ? input.to(dtype) : input;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "train/graph/run/autocast.hpp"
 #include "train/graph/run/float8_linear.hpp"
 #include "train/graph/run/module_linear.hpp"
 
@@ -102,6 +103,35 @@ TEST(Float8LinearTest, GradientsThatNobodyNeedsAreNotComputed) {
   at::Tensor trained = weight.detach().clone().requires_grad_();
   float8_linear(plain, trained, at::Tensor(), {}).sum().backward();
   EXPECT_TRUE(trained.grad().equal(at::full({32, 16}, 4.0)));
+}
+
+/// Switches oneDNN off in _scaled_mm, as it is on a processor without AMX.
+class WithoutOneDnn {
+ public:
+  WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(before_); }
+  WithoutOneDnn(const WithoutOneDnn&) = delete;
+  WithoutOneDnn& operator=(const WithoutOneDnn&) = delete;
+
+ private:
+  bool before_ = at::globalContext().userEnabledMkldnn();
+};
+
+TEST(Float8LinearTest, AutocastOnACpuRoundsTheResultAlone) {
+  const WithoutOneDnn without;
+  at::manual_seed(1);
+  const at::Tensor input = at::randn({8, 48});
+  const at::Tensor weight = at::randn({32, 48});
+  for (const bool rowwise : {false, true}) {
+    const at::Tensor plain = float8_linear(input, weight, at::Tensor(), {.rowwise = rowwise});
+    const AutocastScope autocast({at::kCPU, true, at::kBFloat16});
+    const at::Tensor rounded = float8_linear(input, weight, at::Tensor(), {.rowwise = rowwise});
+    EXPECT_EQ(plain.scalar_type(), at::kFloat);
+    EXPECT_EQ(rounded.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(rounded.equal(plain.to(at::kBFloat16))) << rowwise;
+    // Eight bits of a float do not hold the result.
+    EXPECT_FALSE(rounded.to(at::kFloat).equal(plain));
+  }
 }
 
 }  // namespace
