@@ -271,6 +271,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .reshard_size = options.reshard_size,
                                           .forward_prefetch = options.forward_prefetch,
                                           .backward_prefetch = options.backward_prefetch,
+                                          .prefetch_depth = options.prefetch_depth,
                                           .accumulates = options.micro_batches > 1,
                                           .recompute = options.activation_checkpointing});
   memory.gradient_temp_bytes = step.gradient_temp_bytes;

@@ -20,6 +20,7 @@ struct FootprintOptions {
   int reshard_size = 0;  ///< Ranks of a reshard group; 0 if units are resharded to all ranks.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
+  int prefetch_depth = 1;
   bool activation_checkpointing = false;  ///< Units, and the units inside them, are recomputed in backward.
   std::int64_t micro_batches = 1;         ///< The number of gradient accumulation steps.
   /// Shards, their gradients and the optimizer's state are offloaded to the host.

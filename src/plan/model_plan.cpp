@@ -94,6 +94,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
   options.forward_prefetch = config.fsdp.forward_prefetch;
   options.backward_prefetch = config.fsdp.backward_prefetch;
+  options.prefetch_depth = config.fsdp.prefetch_depth;
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
   options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
   options.keeps_blocks = config.launch.use_cpu;

@@ -7,10 +7,6 @@
 
 namespace accel {
 
-/// No unit is gathered ahead while so many units are unsharded: the root, the unit that runs, and another
-/// one.
-inline constexpr int kMostUnsharded = 3;
-
 /// What the prefetch schedule asks of a unit.
 class PrefetchUnit {
  public:
@@ -27,20 +23,23 @@ class PrefetchUnit {
   [[nodiscard]] virtual bool awaits_backward() const = 0;
 };
 
-/// Which unit of a model is gathered ahead of its turn, and when.
+/// Which units of a model are gathered ahead of their turn, and when.
 ///
 /// The first forward records the order in which the first calls of the units begin, and the order in which
 /// they end. Every rank runs the same model, so both orders are the same on all ranks. Forward gathers ahead
-/// the next unit in the first order, and backward the previous unit in the second order: a unit around others
-/// ends after them, and its backward comes before theirs.
+/// the next units in the first order, and backward the previous units in the second order: a unit around
+/// others ends after them, and its backward comes before theirs.
 ///
 /// The engine drives it with the units of a model, and memory_of_step() with the units of a plan, so that
 /// both gather the same units ahead.
 ///
-/// At most one unit is the prefetch candidate. It is gathered as soon as fewer than kMostUnsharded units are
-/// unsharded. The schedule refers to the units, which must outlive it.
+/// At most `depth` units are prefetch candidates. The nearest is gathered as soon as fewer than most() units
+/// are unsharded, and then the next. The schedule refers to the units, which must outlive it.
 class PrefetchSchedule {
  public:
+  /// `depth` is FsdpConfig::prefetch_depth.
+  explicit PrefetchSchedule(int depth) : depth_(depth) {}
+
   /// Around each call of a unit in forward. Only the first call during the first forward is recorded.
   void begin_call(PrefetchUnit& unit);
   void end_call(PrefetchUnit& unit);
@@ -51,17 +50,23 @@ class PrefetchSchedule {
   bool on_unshard(const PrefetchUnit& unit);
   /// The unit frees its gathered parameters. Returns false, without effect, if it is not unsharded.
   bool on_reshard(const PrefetchUnit& unit);
-  /// Gathers the candidate, if there is one and room for it.
-  void gather_candidate();
-  /// Forgets the candidate: at the end of backward, and of a forward that no backward follows.
-  void drop_candidate() { candidate_ = nullptr; }
+  /// Gathers the candidates for which there is room.
+  void gather_candidates();
+  /// Forgets the candidates: at the end of backward, and of a forward that no backward follows.
+  void drop_candidates() { candidates_.clear(); }
 
-  /// `unit` runs in forward: makes the unit that runs next the candidate. `recomputing` is the innermost unit
-  /// that is being recomputed in backward, whose inner units alone run next, or null in an ordinary forward.
+  /// `unit` runs in forward: makes the units that run next the candidates. `recomputing` is the innermost
+  /// unit that is being recomputed in backward, whose inner units alone run next, or null in an ordinary
+  /// forward.
   void prefetch_forward(const PrefetchUnit& unit, const PrefetchUnit* recomputing);
-  /// Backward comes to `unit`: makes the unit whose backward comes next the candidate, and fetches its
-  /// activations. `recomputes`: `unit` runs its forward once more first, and with it its inner units.
+  /// Backward comes to `unit`: makes the units whose backward comes next the candidates, and fetches the
+  /// activations of the nearest. `recomputes`: `unit` runs its forward once more first, and with it its inner
+  /// units.
   void prefetch_backward(const PrefetchUnit& unit, bool recomputes);
+
+  /// No unit is gathered ahead while so many units are unsharded: the root, the unit that runs, and `depth`
+  /// other ones.
+  [[nodiscard]] int most() const { return depth_ + 2; }
 
   /// How many gathers so far began before the unit was called.
   [[nodiscard]] int gathered_ahead() const { return gathered_ahead_; }
@@ -76,15 +81,19 @@ class PrefetchSchedule {
     std::size_t inner_end = 0;         ///< Index in begins_ past the units that are called inside this one.
   };
 
-  [[nodiscard]] PrefetchUnit* next_in_forward(const PrefetchUnit& unit,
-                                              const PrefetchUnit* recomputing) const;
-  [[nodiscard]] PrefetchUnit* next_in_backward(const PrefetchUnit& unit, bool recomputes) const;
+  using Units = std::vector<PrefetchUnit*>;  ///< The nearest first.
 
+  [[nodiscard]] Units next_in_forward(const PrefetchUnit& unit, const PrefetchUnit* recomputing) const;
+  [[nodiscard]] Units next_in_backward(const PrefetchUnit& unit, bool recomputes) const;
+  /// The units that begin after index `begin` and before index `end`, `depth` of them at most.
+  [[nodiscard]] Units begins_after(std::size_t begin, std::size_t end) const;
+
+  int depth_;
   std::unordered_map<const PrefetchUnit*, Entry> entries_;
   std::vector<PrefetchUnit*> begins_;
   std::vector<PrefetchUnit*> ends_;
   bool is_recording_ = true;
-  PrefetchUnit* candidate_ = nullptr;
+  Units candidates_;
   int unsharded_ = 0;
   int gathered_ahead_ = 0;
   int most_unsharded_ = 0;

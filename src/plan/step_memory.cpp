@@ -43,7 +43,7 @@ struct Ways {
 class Step {
  public:
   Step(const StepUnit& root, const StepOptions& options, const Ways& ways)
-      : options_(options), ways_(ways), root_(*this, root, 0) {
+      : options_(options), ways_(ways), schedule_(options.prefetch_depth), root_(*this, root, 0) {
     schedule_.finish_recording();
   }
 
@@ -98,7 +98,7 @@ class Step {
     reduce_ = reduce;
     forward(root_, /*with_grad=*/true, nullptr);
     backward(root_);
-    schedule_.drop_candidate();
+    schedule_.drop_candidates();
     free_last();
     for (Node* node : late_) this->reduce(*node);
     late_.clear();
@@ -173,7 +173,7 @@ class Step {
   void reshard(const Node& node) {
     if (!schedule_.on_reshard(node)) return;
     for (const StepBuffer& buffer : node.sizes.buffers) free_block(parameters_, buffer.bytes);
-    schedule_.gather_candidate();
+    schedule_.gather_candidates();
   }
 
   [[nodiscard]] std::uint64_t group_shard_bytes(const StepBuffer& buffer) const {

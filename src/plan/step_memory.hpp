@@ -64,9 +64,9 @@ struct StepOptions {
   bool reshard_after_forward = true;
   /// Ranks of the reshard group that keeps a unit for backward; 0 if there is none.
   int reshard_size = 0;
-  /// The next unit is gathered while a unit runs, unless kMostUnsharded units are unsharded.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
+  int prefetch_depth = 1;  ///< That of PrefetchSchedule.
   /// Gradient accumulation: the gradients of all units stay unsharded until the last micro-batch.
   bool accumulates = false;
   /// Activation checkpointing: a unit is recomputed in backward together with the units inside it, whose
@@ -89,7 +89,7 @@ struct StepOptions {
 /// The structure does not tell what a unit computes before, between and after the units inside it. This
 /// decides whether one unit is freed before the next is gathered, and whose gradients are complete first.
 /// Each number is therefore the maximum over all possibilities. A real step needs no more, and sometimes a
-/// block or two less.
+/// block or two less, or three if several units are gathered ahead.
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
 
 }  // namespace accel

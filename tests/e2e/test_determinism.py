@@ -74,3 +74,13 @@ def test_another_seed_gives_other_bits(accel, tmp_path, model):
         launch(accel, tmp_path / name, model, {"seed": seed})
     first, second = (resume_cases.lines(tmp_path / name) for name in ("first", "second"))
     assert first[0]["loss"] != second[0]["loss"]
+
+
+def test_units_gathered_further_ahead_change_no_bit(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt", **{**SIZES, "layers": 6})
+    for depth in (1, 3):
+        launch(accel, tmp_path / str(depth), tmp_path / "gpt.pt", {"fsdp_config.fsdp_prefetch_depth": depth})
+    near, far = (resume_cases.lines(tmp_path / depth) for depth in ("1", "3"))
+    assert near == far and near[0]["loss"] > 0
+    files, again = files_of(tmp_path / "1"), files_of(tmp_path / "3")
+    assert files == again and len(files) >= 3 * 6

@@ -47,8 +47,9 @@ struct FsdpConfig {
   bool reshard_after_forward = true;
   /// How many ranks a unit is sharded over between forward and backward; 0: as many as in forward.
   int reshard_size = 0;
-  bool forward_prefetch = true;           ///< The next unit is gathered in forward while one runs.
-  bool backward_prefetch = true;          ///< The previous unit is gathered in backward while one runs.
+  bool forward_prefetch = true;           ///< The next units are gathered in forward while one runs.
+  bool backward_prefetch = true;          ///< The previous units are gathered in backward while one runs.
+  int prefetch_depth = 1;                 ///< So many units are gathered ahead at most.
   bool activation_checkpointing = false;  ///< The wrapped modules are recomputed in backward.
   bool activation_offload = false;        ///< The host's memory holds what checkpointing saves for backward.
   bool offload_params = false;  ///< The host's memory holds shards, their gradients and the optimizer state.

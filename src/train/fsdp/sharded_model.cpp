@@ -117,7 +117,8 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
     : module_(file.module()),
       device_(device),
       groups_(std::move(groups)),
-      optimizer_plan_(options.optimizer) {
+      optimizer_plan_(options.optimizer),
+      step_(groups_, options.fsdp.prefetch_depth) {
   ModelNotes notes = parse_notes(file.accel_json());
   notes.is_exported ? patch_exported(module_, device_) : patch_traced(module_, device_);
   ShardingOptions resolved = options;
@@ -374,7 +375,7 @@ c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs, const HeadFun
   step_.prefetch.finish_recording();
   // No backward frees what was gathered ahead and did not run.
   if (!at::GradMode::is_enabled()) {
-    step_.prefetch.drop_candidate();
+    step_.prefetch.drop_candidates();
     for (const auto& unit : units_) unit->reshard();
   }
   return result;
@@ -386,7 +387,7 @@ void ShardedModel::begin_micro_batch(bool reduce) {
 }
 
 void ShardedModel::finish_backward() {
-  step_.prefetch.drop_candidate();
+  step_.prefetch.drop_candidates();
   // The units follow the order of backward, as those did that have reduced already.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   step_.reduces.finish();

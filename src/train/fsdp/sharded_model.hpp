@@ -148,7 +148,7 @@ class ShardedModel {
   std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;
   OptimizerPlan optimizer_plan_;
-  StepState step_{groups_};
+  StepState step_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;
   std::optional<AutocastState> autocast_;  ///< The autocast of forward, if any.

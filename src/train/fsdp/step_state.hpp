@@ -12,7 +12,7 @@ namespace accel::train {
 
 /// The state that the units of one model share during a step.
 struct StepState {
-  explicit StepState(const MeshGroups& groups) : reduces(groups) {}
+  StepState(const MeshGroups& groups, int prefetch_depth) : prefetch(prefetch_depth), reduces(groups) {}
 
   PrefetchSchedule prefetch;
   /// The units that are being recomputed in backward at this moment, the outermost first.

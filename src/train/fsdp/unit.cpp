@@ -77,7 +77,7 @@ void Unit::start_unshard() {
   for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
 }
 
-// At most two gathers are under way: that of this unit, which is waited for next, and that of the candidate.
+// The gathers under way are that of this unit, which is waited for next, and those of units ahead.
 void Unit::unshard(Direction direction) {
   if (direction == Direction::kBackward) activations_.fetch_next();
   start_unshard();
@@ -94,7 +94,7 @@ void Unit::reshard() {
   step_.prefetch.on_reshard(*this);
   for (const auto& buffer : buffers_) buffer->require_unchanged();
   for (const auto& buffer : buffers_) buffer->reshard();
-  step_.prefetch.gather_candidate();
+  step_.prefetch.gather_candidates();
 }
 
 void Unit::begin_micro_batch() {

@@ -35,8 +35,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
  public:
   struct Options {
     bool reshard_after_forward = true;
-    bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
-    bool backward_prefetch = false;  ///< Start to gather, in backward, the unit whose backward is next.
+    bool forward_prefetch = false;   ///< Start to gather the next units while this one runs.
+    bool backward_prefetch = false;  ///< Start to gather, in backward, the units whose backward is next.
     std::optional<at::ScalarType> argument_dtype;  ///< Floating arguments are cast to it, if set.
     std::optional<at::ScalarType> result_dtype;    ///< Floating results are cast to it, if set.
     bool returns_loss = false;  ///< Results without dimensions are not cast, as by the root.
@@ -102,8 +102,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   void reduce();
   void reshard_when_done();
   void reshard_after_forward();
-  /// Gathers the parameters, starts to gather those of the next unit in that direction, and waits for its own
-  /// gather.
+  /// Gathers the parameters, starts to gather those of the next units in that direction, and waits for its
+  /// own gather.
   void unshard(Direction direction);
 
   UnitPlan plan_;

@@ -55,6 +55,8 @@ class PrefetchScheduleTest : public testing::Test {
     schedule_.end_call(leaf);
   }
 
+  explicit PrefetchScheduleTest(int depth = 1) : schedule_(depth) {}
+
   PrefetchSchedule schedule_;
   std::vector<std::string> started_;
   FakeUnit root_{"root", schedule_, started_};
@@ -70,7 +72,7 @@ TEST_F(PrefetchScheduleTest, GathersNothingAheadWhileItRecords) {
   schedule_.begin_call(b_);
   schedule_.prefetch_forward(a_, nullptr);
   schedule_.prefetch_backward(b_, false);
-  schedule_.gather_candidate();
+  schedule_.gather_candidates();
   EXPECT_THAT(started_, IsEmpty());
 }
 
@@ -135,19 +137,19 @@ TEST_F(PrefetchScheduleTest, AUnitThatTheFirstForwardDidNotCallHasNoNext) {
 TEST_F(PrefetchScheduleTest, TheCandidateWaitsUntilThereIsRoom) {
   record();
   FakeUnit* const unsharded[] = {&root_, &b_, &b1_};
-  static_assert(std::size(unsharded) == kMostUnsharded);
+  ASSERT_EQ(std::ssize(unsharded), schedule_.most());
   for (FakeUnit* unit : unsharded) EXPECT_TRUE(schedule_.on_unshard(*unit));
   schedule_.prefetch_forward(b1_, nullptr);
   EXPECT_THAT(started_, IsEmpty());
   EXPECT_EQ(schedule_.gathered_ahead(), 0);
 
   schedule_.on_reshard(b1_);
-  schedule_.gather_candidate();
+  schedule_.gather_candidates();
   EXPECT_THAT(started_, ElementsAre("gather b2"));
   EXPECT_EQ(schedule_.gathered_ahead(), 1);
   // It is no longer the candidate.
   schedule_.on_reshard(b2_);
-  schedule_.gather_candidate();
+  schedule_.gather_candidates();
   EXPECT_THAT(started_, ElementsAre("gather b2"));
 }
 
@@ -155,9 +157,9 @@ TEST_F(PrefetchScheduleTest, ADroppedCandidateIsNotGathered) {
   record();
   for (FakeUnit* unit : {&root_, &b_, &b1_}) schedule_.on_unshard(*unit);
   schedule_.prefetch_forward(b1_, nullptr);
-  schedule_.drop_candidate();
+  schedule_.drop_candidates();
   schedule_.on_reshard(b1_);
-  schedule_.gather_candidate();
+  schedule_.gather_candidates();
   EXPECT_THAT(started_, IsEmpty());
 }
 
@@ -167,7 +169,7 @@ TEST_F(PrefetchScheduleTest, ACandidateThatIsCalledFirstIsNotGatheredAgain) {
   schedule_.prefetch_forward(b1_, nullptr);
   schedule_.on_unshard(b2_);
   for (FakeUnit* unit : {&b1_, &b2_}) schedule_.on_reshard(*unit);
-  schedule_.gather_candidate();
+  schedule_.gather_candidates();
   EXPECT_THAT(started_, IsEmpty());
 }
 
@@ -190,6 +192,53 @@ TEST_F(PrefetchScheduleTest, AGatherOfAnUnshardedCandidateIsNotCounted) {
   schedule_.prefetch_forward(root_, nullptr);
   EXPECT_EQ(schedule_.gathered_ahead(), 0);
   EXPECT_EQ(schedule_.most_unsharded(), 1);
+}
+
+/// Up to three units are gathered ahead.
+class DeepPrefetchScheduleTest : public PrefetchScheduleTest {
+ protected:
+  DeepPrefetchScheduleTest() : PrefetchScheduleTest(3) {}
+};
+
+TEST_F(DeepPrefetchScheduleTest, ForwardGathersTheUnitsThatBeginNextUpToTheLast) {
+  record();
+  schedule_.prefetch_forward(root_, nullptr);
+  EXPECT_THAT(started_, ElementsAre("gather a", "gather b", "gather b1"));
+  started_.clear();
+  schedule_.prefetch_forward(b2_, nullptr);
+  EXPECT_THAT(started_, ElementsAre("gather c"));
+  EXPECT_EQ(schedule_.gathered_ahead(), 4);
+}
+
+TEST_F(DeepPrefetchScheduleTest, RecomputationEndsWithTheUnitsInsideTheOneThatRecomputes) {
+  record();
+  schedule_.prefetch_forward(b1_, &b_);
+  EXPECT_THAT(started_, ElementsAre("gather b2"));
+}
+
+TEST_F(DeepPrefetchScheduleTest, BackwardGathersTheUnitsThatEndedBeforeAndFetchesTheNearestActivations) {
+  record();
+  b2_.awaits_backward_value = false;
+  schedule_.prefetch_backward(c_, false);
+  EXPECT_THAT(started_, ElementsAre("fetch b", "gather b", "gather b1", "gather a"));
+  started_.clear();
+  schedule_.on_reshard(b1_);
+  schedule_.prefetch_backward(b_, true);  // Its inner units run again before its backward.
+  EXPECT_THAT(started_, ElementsAre("fetch b1", "gather b1", "gather b2"));
+}
+
+TEST_F(DeepPrefetchScheduleTest, TheNearestIsGatheredFirstWhenThereIsRoom) {
+  record();
+  for (FakeUnit* unit : {&root_, &a_, &c_}) EXPECT_TRUE(schedule_.on_unshard(*unit));
+  schedule_.prefetch_forward(a_, nullptr);  // Five may be unsharded.
+  EXPECT_THAT(started_, ElementsAre("gather b", "gather b1"));
+  schedule_.on_reshard(a_);
+  schedule_.gather_candidates();
+  EXPECT_THAT(started_, ElementsAre("gather b", "gather b1", "gather b2"));
+  EXPECT_EQ(schedule_.most_unsharded(), schedule_.most());
+  schedule_.on_reshard(b_);
+  schedule_.gather_candidates();
+  EXPECT_EQ(started_.size(), 3U);
 }
 
 }  // namespace

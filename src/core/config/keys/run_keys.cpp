@@ -202,6 +202,17 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .variable = "FSDP_FORWARD_PREFETCH",
      .passed = "false",
      .traits = kNoNumbers | kComputed},
+    {.path = "fsdp_config.prefetch_depth",
+     .help =
+         "How many units backward_prefetch and forward_prefetch gather ahead at most. More of them cover a "
+         "gather that takes longer than a unit computes, and are in memory together; a key of accel alone",
+     .member = fsdp<&FsdpConfig::prefetch_depth>,
+     .min = 1,
+     .max = 1024,
+     .idle = {"no unit is gathered ahead",
+              [](const Config&
+                     config) { return !config.fsdp.forward_prefetch && !config.fsdp.backward_prefetch; }},
+     .traits = kNoNumbers},
     {.path = "fsdp_config.state_dict_type",
      .help = "Form of the checkpoints: sharded, one file, or a file of each rank",
      .member = member<&Config::training, &TrainingConfig::checkpoint, &CheckpointConfig::type>,
@@ -461,37 +472,8 @@ constexpr auto kOwnKeys = std::to_array<Key>({
 
 constexpr auto kRunKeys = with_types_of_members(concatenated(kOwnKeys, kFloat8Keys));
 
-// The dtypes follow from mixed_precision and fsdp_config.reduce_dtype.
-constexpr auto kWithoutKey = with_types_of_members(std::to_array<Key>({
-    {.path = "fsdp_config.reshard_size", .member = fsdp<&FsdpConfig::reshard_size>, .traits = kNoNumbers},
-    {.path = "fsdp_config.wrap_origin",
-     .member = fsdp<&FsdpConfig::wrap_origin>,
-     .traits = kNoNumbers | kOneMachine},
-    {.path = "fsdp_config.ignored_origin",
-     .member = fsdp<&FsdpConfig::ignored_origin>,
-     .traits = kNoNumbers | kOneMachine},
-    {.path = "fsdp_config.param_dtype", .member = precision<&PrecisionConfig::param_dtype>},
-    {.path = "fsdp_config.io_dtype", .member = precision<&PrecisionConfig::io_dtype>},
-    {.path = "fsdp_config.buffer_dtype", .member = precision<&PrecisionConfig::buffer_dtype>},
-    {.path = "fsdp_config.autocast_dtype", .member = precision<&PrecisionConfig::autocast_dtype>},
-    {.path = "training.checkpoint.continuously",
-     .member = member<&Config::training, &TrainingConfig::checkpoint, &CheckpointConfig::continuously>,
-     .traits = kNoNumbers},
-    {.path = "launch.directory",
-     .member = launch<&LaunchConfig::directory>,
-     .traits = kNoNumbers | kOneMachine},
-    {.path = "training.only_evaluates",
-     .member = member<&Config::training, &TrainingConfig::only_evaluates>,
-     .traits = kNoNumbers},
-    {.path = "training.checkpoint.resume_from",
-     .member = member<&Config::training, &TrainingConfig::checkpoint, &CheckpointConfig::resume_from>,
-     .traits = kNoNumbers},
-}));
-
 }  // namespace
 
 std::span<const Key> run_keys() { return kRunKeys; }
-
-std::span<const Key> resolved_values_without_key() { return kWithoutKey; }
 
 }  // namespace accel::config

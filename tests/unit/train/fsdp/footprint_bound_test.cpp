@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <algorithm>
+
 #include "lonely_backend.hpp"
 #include "plan/model_plan.hpp"
 #include "temp_dir.hpp"
@@ -51,7 +53,7 @@ struct Case {
   Own root;
   std::size_t layers;  ///< Layers in each of those modules.
   bool recompute;
-  bool ahead;
+  int ahead;  ///< Units that are gathered ahead at most.
   bool reshard;
   bool alike;
 
@@ -59,7 +61,8 @@ struct Case {
     const char* names[] = {"behind", "before", "between"};
     return fmt::format("blocks {}, root {}, {} layers{}{}{}{}", names[static_cast<int>(blocks)],
                        names[static_cast<int>(root)], layers, recompute ? ", recompute" : "",
-                       ahead ? ", ahead" : "", reshard ? ", reshard" : "", alike ? ", alike" : "");
+                       ahead > 0 ? fmt::format(", {} ahead", ahead) : "", reshard ? ", reshard" : "",
+                       alike ? ", alike" : "");
   }
 };
 
@@ -69,9 +72,9 @@ std::vector<Case> all_cases() {
     for (const Own root : {Own::kBehind, Own::kBefore, Own::kBetween}) {
       for (const std::size_t layers : {0U, 1U, 3U}) {
         if (layers == 0 && blocks != Own::kBehind) continue;  // Without layers all cases are the same.
-        for (int bits = 0; bits < 16; ++bits) {
-          cases.push_back(
-              {blocks, root, layers, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0});
+        for (int bits = 0; bits < 8; ++bits) {
+          for (const int ahead : {0, 1, 3})
+            cases.push_back({blocks, root, layers, (bits & 1) != 0, ahead, (bits & 2) != 0, (bits & 4) != 0});
         }
       }
     }
@@ -102,7 +105,8 @@ Bytes bytes_of(const Case& tested, const TempDir& dir) {
   if (tested.layers > 0) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Layer");
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.reshard_after_forward = tested.reshard;
-  config.fsdp.forward_prefetch = config.fsdp.backward_prefetch = tested.ahead;
+  config.fsdp.forward_prefetch = config.fsdp.backward_prefetch = tested.ahead > 0;
+  config.fsdp.prefetch_depth = std::max(tested.ahead, 1);
   config.training.emplace();
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
   const Footprint planned = footprint_of(archive, plan_model(archive, config), config);
@@ -127,7 +131,8 @@ TEST(FootprintBoundTest, IsNeverBelowWhatIsHeldAndNotMuchAboveIt) {
   for (const Case& tested : all_cases()) {
     const Bytes bytes = bytes_of(tested, dir);
     EXPECT_LE(bytes.held, bytes.planned) << tested.text();
-    EXPECT_LE(bytes.planned, bytes.held + 2 * kBlock) << tested.text();
+    // The further ahead units are gathered, the more depends on what the structure does not tell.
+    EXPECT_LE(bytes.planned, bytes.held + (tested.ahead > 1 ? 3 : 2) * kBlock) << tested.text();
     EXPECT_EQ(bytes.gathers, bytes.planned_gathers) << tested.text();
     exact += bytes.held == bytes.planned ? 1 : 0;
   }

@@ -86,6 +86,7 @@ struct Case {
   bool trained = false;  ///< Whether the ignored module is trained.
   config::DdpConfig ddp = {};
   int rank = -1;  ///< The rank that is measured; -1 for the last one.
+  int depth = 1;  ///< Units that are gathered ahead at most.
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -109,6 +110,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
   config.fsdp.backward_prefetch = tested.ahead;
+  config.fsdp.prefetch_depth = tested.depth;
   config.training.emplace();
   config.training->gradient_accumulation_steps = tested.micro_batches;
   config.training->optimizer.no_decay = {"bias"};
@@ -261,6 +263,9 @@ INSTANTIATE_TEST_SUITE_P(
              .replicas = 2,
              .ddp = {.comm_hook = config::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
+        Case{.name = "two_ahead", .world_size = 2, .depth = 2},
+        Case{.name = "nested_recomputed_three_ahead", .recompute = true, .nested = true, .depth = 3},
+        Case{.name = "more_ahead_than_there_are", .world_size = 3, .ends = true, .depth = 1000},
         Case{.name = "resharded_to_two_not_ahead", .world_size = 4, .ahead = false, .reshard_size = 2},
         Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},
         Case{.name = "resharded_nested_accumulated",

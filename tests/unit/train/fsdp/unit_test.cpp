@@ -63,7 +63,7 @@ class UnitTest : public ::testing::Test {
 
   Group world_ = Group::over(c10::make_intrusive<LonelyBackend>(0, 2), at::kCPU);
   MeshGroups groups_ = lonely_groups(world_);
-  StepState step_{groups_};
+  StepState step_{groups_, /*prefetch_depth=*/1};
   at::Tensor x_ = at::randn({3, 4});
 };
 

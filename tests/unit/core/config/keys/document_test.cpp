@@ -25,6 +25,7 @@ Config unusual_config() {
   config.fsdp.reshard_size = 4;
   config.fsdp.forward_prefetch = false;
   config.fsdp.backward_prefetch = false;
+  config.fsdp.prefetch_depth = 3;
   config.fsdp.activation_checkpointing = true;
   config.fsdp.activation_offload = true;
   config.fsdp.offload_params = true;

@@ -42,6 +42,15 @@ TEST_F(NoEffectTest, NamesThePlaceAndTheReason) {
                           "it"));
 }
 
+TEST_F(NoEffectTest, ADepthNeedsAPrefetch) {
+  const std::string fsdp = "use_cpu: true\ndistributed_type: FSDP\nfsdp_config: {fsdp_prefetch_depth: 2, ";
+  EXPECT_THAT(
+      found(fsdp + "fsdp_version: 1}\n" + training()),
+      ElementsAre(HasSubstr("'fsdp_config.prefetch_depth' has no effect: no unit is gathered ahead")));
+  EXPECT_THAT(found(fsdp + "fsdp_version: 2}\n" + training()), IsEmpty());
+  EXPECT_THAT(found(fsdp + "fsdp_backward_prefetch: BACKWARD_PRE}\n" + training()), IsEmpty());
+}
+
 // A key of the table that has no effect is said to have none, whatever else is set.
 TEST_F(NoEffectTest, FindsEveryKeyThatIsIgnored) {
   const auto value_for = [](const Key& key) -> std::string {

@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
              "fsdp_activation_checkpointing_offload, fsdp_auto_wrap_policy, fsdp_backward_prefetch, "
              "fsdp_cpu_ram_efficient_loading, fsdp_forward_prefetch, fsdp_ignored_modules, "
              "fsdp_min_num_params, "
-             "fsdp_offload_params, fsdp_reduce_dtype, fsdp_reshard_after_forward, fsdp_sharding_strategy, "
+             "fsdp_offload_params, fsdp_prefetch_depth, fsdp_reduce_dtype, fsdp_reshard_after_forward, "
+             "fsdp_sharding_strategy, "
              "fsdp_state_dict_type, "
              "fsdp_sync_module_states, fsdp_transformer_layer_cls_to_wrap, fsdp_use_orig_params, "
              "fsdp_version"}));
