@@ -1,6 +1,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "cli/arguments.hpp"
@@ -9,6 +10,7 @@
 #include "cli/launch_flags.hpp"
 #include "cli/training_check.hpp"
 #include "core/config/keys/json_schema.hpp"
+#include "core/config/resolve/advice.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/resolve/no_effect.hpp"
 #include "core/config/resolve/resolved_values.hpp"
@@ -56,6 +58,7 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   const std::optional<TrainingData> data = check_training(loaded);
   if (data && !data->float8_warning.empty()) loaded.warnings.push_back(data->float8_warning);
   if (const std::string text = finished_run(loaded); !text.empty()) loaded.warnings.push_back(text);
+  for (std::string& text : config::advice_for(loaded)) loaded.warnings.push_back(std::move(text));
   const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),
                            config::resolved_values(loaded), loaded.warnings,
                            config::settings_without_effect(loaded), data};
