@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import sys
 import types
 
@@ -23,7 +24,7 @@ import torch.nn.functional as F
 from accelerate.utils.ao import convert_model_to_fp8_ao
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 
@@ -89,6 +90,16 @@ def evaluate(model, tokens, length, batch):
     return total / count
 
 
+def weights_of(model):
+    """Returns the whole float32 weights under the names of the model itself."""
+    wrappers = re.compile(r"(^|\.)(module|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.)")
+    is_version_1 = isinstance(model, FullyShardedDataParallel)
+    whole = FullyShardedDataParallel.summon_full_params(model) if is_version_1 else contextlib.nullcontext()
+    with whole:
+        values = {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in model.named_parameters()}
+        return {wrappers.sub("", name).lstrip("."): value.detach().clone() for name, value in values.items()}
+
+
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     dist.init_process_group("gloo")
@@ -121,13 +132,11 @@ def main():
         mean = torch.tensor(loss_sum, dtype=torch.float64)
         dist.all_reduce(mean)
         losses.append(mean.item() / world)
-    names = [name.removeprefix("module.") for name, _ in model.named_parameters()]
-    values = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
-    weights = {name.replace("_checkpoint_wrapped_module.", ""): value.detach() for name, value in zip(names, values, strict=True)}
+    weights = weights_of(model)
     held_out = evaluate(model, tokens[:32 * 14 + 1], length, batch) if spec["kind"] == "autocast" else None
     if rank == 0:
-        torch.save({"loss": losses, "grad_norm": norms, "weights": weights if spec["kind"] != "fsdp1" else {},
-                    "converted": converted, "eval_loss": held_out}, spec["out"])
+        torch.save({"loss": losses, "grad_norm": norms, "weights": weights, "converted": converted,
+                    "eval_loss": held_out}, spec["out"])
     ranks_end.leave()
 
 

@@ -59,6 +59,7 @@ def require_equal(accel, directory, theirs, steps):
     assert len(ours) == steps and ours == pytest.approx(theirs["loss"], abs=1e-12)
     assert theirs["loss"][-1] < theirs["loss"][0] - 0.05 * steps
     weights = weights_of(accel, directory, steps)
+    assert theirs["weights"].keys() <= weights.keys() <= theirs["weights"].keys() | {"head.weight"}  # It is tied.
     for key, value in theirs["weights"].items():
         assert torch.equal(weights[key], value), f"{key}: {(weights[key] - value).abs().max().item():.1e}"
 
