@@ -262,6 +262,19 @@ Pending Group::all_gather(at::Tensor out, at::Tensor in) {
   return {backend_->_allgather_base(out, in), event};
 }
 
+void Group::all_gather(std::vector<at::Tensor> outs, std::vector<at::Tensor> ins,
+                       std::span<Pending* const> pending) {
+  if (outs.size() < 2 || is_alone() || !backend_->supportsCoalescing()) {
+    for (std::size_t i = 0; i < outs.size(); ++i) *pending[i] = all_gather(outs[i], ins[i]);
+    return;
+  }
+  std::size_t bytes = 0;
+  for (const at::Tensor& out : outs) bytes += out.nbytes();
+  const std::uint64_t event = flight::begin(FlightOp::kAllGather, bytes, &flight_);
+  const c10::intrusive_ptr<c10d::Work> work = backend_->allgather_into_tensor_coalesced(outs, ins);
+  for (Pending* each : pending) *each = Pending(work, event);
+}
+
 Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
   if (is_alone()) {
     out.copy_(in);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files/flight_record.hpp"
@@ -97,6 +98,10 @@ class Group {
 
   /// out [size * n] gets in [n] of every rank, in rank order.
   Pending all_gather(at::Tensor out, at::Tensor in);
+  /// The same for several tensors, as one operation where the backend can coalesce them, as NCCL can: one
+  /// kernel, and the latency of one. Each of `pending` may be waited for by itself.
+  void all_gather(std::vector<at::Tensor> outs, std::vector<at::Tensor> ins,
+                  std::span<Pending* const> pending);
   /// out [n] gets the mean over ranks of this rank's part of in [size * n].
   Pending reduce_scatter_mean(at::Tensor out, at::Tensor in);
   /// out [n] gets the sum over ranks of this rank's part of in [size * n].
@@ -151,6 +156,29 @@ class Group {
   std::int64_t object_gathers_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+/// All-gathers that begin together.
+class Gathers {
+ public:
+  /// start() is to begin the all_gather() of `group`, and to set `pending`, which must stay where it is.
+  void add(Group& group, at::Tensor out, at::Tensor in, Pending& pending) {
+    if (group_ != &group) start();
+    group_ = &group;
+    outs_.push_back(std::move(out));
+    ins_.push_back(std::move(in));
+    pending_.push_back(&pending);
+  }
+  void start() {
+    if (group_ != nullptr) group_->all_gather(std::move(outs_), std::move(ins_), pending_);
+    *this = {};
+  }
+
+ private:
+  Group* group_ = nullptr;
+  std::vector<at::Tensor> outs_;
+  std::vector<at::Tensor> ins_;
+  std::vector<Pending*> pending_;
 };
 
 }  // namespace accel::train

@@ -38,16 +38,16 @@ bool FlatBuffer::is_spread_over(const Group& group) const {
   return layout_.mesh.shards() == group.size() && !group.is_alone();
 }
 
-void FlatBuffer::start_unshard(const MeshGroups& groups) {
+void FlatBuffer::start_unshard(const MeshGroups& groups, Gathers& gathers) {
   if (unsharded_) return;
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   storage->set_data_ptr_noswap(pool_->allocate(bytes));
   storage->set_nbytes(bytes);
   if (group_shard_.defined()) {
-    gather_ = groups.reshard()->all_gather(full_, group_shard_);
+    gathers.add(*groups.reshard(), full_, group_shard_, gather_);
   } else {
-    gather_shard(groups.shard());
+    gather_shard(groups.shard(), gathers);
   }
   unsharded_ = true;
 }
@@ -55,15 +55,16 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
 // The gather is in the dtype of the unsharded parameters, so that 16-bit parameters send half of the bytes:
 // the shard is cast into its place in the flat buffer and gathered from there. An offloaded shard is copied
 // there.
-void FlatBuffer::gather_shard(Group& group) {
+void FlatBuffer::gather_shard(Group& group, Gathers& gathers) {
   if (dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
-    gather_ = group.all_gather(full_, shard_);
-    return;
+    return gathers.add(group, full_, shard_, gather_);
   }
   const at::NoGradGuard no_grad;
   const at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
   fetch_ = storage_->fetch(own, shard_);
-  if (is_spread_over(group)) fetch_->then([&] { gather_ = group.all_gather(full_, own); });
+  if (!is_spread_over(group)) return;
+  if (!storage_->is_offloaded()) return gathers.add(group, full_, own, gather_);
+  fetch_->then([&] { gather_ = group.all_gather(full_, own); });
 }
 
 void FlatBuffer::wait_for_gather() {

@@ -56,7 +56,8 @@ class FlatBuffer {
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
   /// Gathers the parameters over the shard group, or over the reshard group if reshard_to() was called last.
-  void start_unshard(const MeshGroups& groups);
+  /// The gather is added to `gathers`, whose start() must follow, or has begun behind a copy to the device.
+  void start_unshard(const MeshGroups& groups, Gathers& gathers);
   void finish_unshard();
   void reshard();
   /// Throws an Error of kind kUsage if a parameter has been changed in place, because reshard() would lose
@@ -101,7 +102,7 @@ class FlatBuffer {
   [[nodiscard]] const std::vector<bool>& has_gradient() const { return has_gradient_; }
 
  private:
-  void gather_shard(Group& group);
+  void gather_shard(Group& group, Gathers& gathers);
   void wait_for_gather();
   void require_flat_gradient();
   [[nodiscard]] at::Tensor part_of(const at::Tensor& flat, std::size_t index) const;

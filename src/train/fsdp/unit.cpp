@@ -74,7 +74,9 @@ void Unit::start_unshard() {
   if (step_.prefetch.on_unshard(*this) && groups_.mesh().shards() > 1 && groups_.mesh().replicas() == 1)
     step_.collectives.note(CollectiveOrder::Kind::kGather, plan_.module);
   const flight::Label label(flight_name_);
-  for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
+  Gathers gathers;
+  for (const auto& buffer : buffers_) buffer->start_unshard(groups_, gathers);
+  gathers.start();
 }
 
 // The gathers under way are that of this unit, which is waited for next, and those of units ahead.

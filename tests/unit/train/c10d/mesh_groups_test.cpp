@@ -185,6 +185,12 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
                                   (std::get<1>(tested.param) ? "_offloaded" : "");
                          });
 
+void start_unshard(FlatBuffer& buffer, const MeshGroups& groups) {
+  Gathers gathers;
+  buffer.start_unshard(groups, gathers);
+  gathers.start();
+}
+
 class ReshardGroupTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
@@ -197,26 +203,26 @@ TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     FlatBuffer buffer(std::move(layout), BufferDtypes::all(at::kFloat), true, BufferPool::make(at::kCPU),
                       storage);
     fill_shard(buffer, world.rank());
-    buffer.start_unshard(groups);
+    start_unshard(buffer, groups);
     buffer.finish_unshard();
     buffer.reshard_to(*groups.reshard());
     EXPECT_FALSE(buffer.is_unsharded());
     // Changed shards show from where the second gather takes its parts.
     storage->synchronize();
     at::Tensor(buffer.shard()).zero_();
-    buffer.start_unshard(groups);
+    start_unshard(buffer, groups);
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
     // The reshard group's shard is used only once.
     buffer.reshard();
-    buffer.start_unshard(groups);
+    start_unshard(buffer, groups);
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::zeros({100})));
     buffer.reshard_to(*groups.reshard());
     buffer.drop_group_shard();
     storage->synchronize();
     fill_shard(buffer, world.rank());
-    buffer.start_unshard(groups);
+    start_unshard(buffer, groups);
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
   });

@@ -47,7 +47,9 @@ Group alone() { return Group::connect({}, config::Backend::kAuto, at::kCPU); }
 MeshGroups only(Group& group) { return {group, Mesh{}, nullptr, nullptr, nullptr}; }
 
 void unshard(FlatBuffer& buffer, const MeshGroups& groups) {
-  buffer.start_unshard(groups);
+  Gathers gathers;
+  buffer.start_unshard(groups, gathers);
+  gathers.start();
   buffer.finish_unshard();
 }
 
@@ -294,6 +296,74 @@ TEST(FlatBufferTest, IsSpreadOverTheGroupWithAShardForEachRank) {
   EXPECT_TRUE(make_buffer({3, 2})->is_spread_over(two));
   EXPECT_FALSE(make_buffer({})->is_spread_over(two));  // Replicated parameters.
   EXPECT_FALSE(make_buffer({})->is_spread_over(one));
+}
+
+/// Each of its other ranks seems to have what this rank has. It coalesces, as NCCL does.
+class CoalescingBackend final : public FakeBackend {
+ public:
+  using FakeBackend::FakeBackend;
+  [[nodiscard]] bool supportsCoalescing() const override { return true; }
+  c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
+      std::vector<at::Tensor>& outs, std::vector<at::Tensor>& ins,
+      const c10d::AllgatherOptions& options) override {
+    coalesced.push_back(outs.size());
+    c10::intrusive_ptr<c10d::Work> work;
+    for (std::size_t i = 0; i < outs.size(); ++i)
+      work = FakeBackend::_allgather_base(outs[i], ins[i], options);
+    return work;
+  }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
+                                                 const c10d::AllgatherOptions& options) override {
+    coalesced.push_back(1);
+    return FakeBackend::_allgather_base(out, in, options);
+  }
+  std::vector<std::size_t> coalesced;  ///< The tensors of each all-gather.
+};
+
+TEST(CoalescingTest, BuffersOfAUnitAreGatheredAtOnceAndEachIsWaitedForByItself) {
+  const auto backend = c10::make_intrusive<CoalescingBackend>(0, 2);
+  Group world = Group::over(backend, at::kCPU);
+  const MeshGroups groups = lonely_groups(world);
+  const auto trained = make_buffer({1, 2});
+  const auto frozen = make_buffer({1, 2}, {at::kFloat, at::kBFloat16, at::kFloat}, /*trainable=*/false);
+  const auto expected = [](const FlatBuffer& buffer) {
+    return at::cat({buffer.shard(), buffer.shard()}).narrow(0, 0, 35).view({5, 7});
+  };
+  fill_shard(*trained, 0);
+  fill_shard(*frozen, 1);
+  Gathers gathers;
+  trained->start_unshard(groups, gathers);
+  frozen->start_unshard(groups, gathers);
+  EXPECT_TRUE(backend->coalesced.empty());
+  gathers.start();
+  EXPECT_EQ(backend->coalesced, std::vector<std::size_t>{2});
+  frozen->finish_unshard();
+  trained->finish_unshard();
+  EXPECT_TRUE(trained->parameters()[0].detach().equal(expected(*trained)));
+  EXPECT_TRUE(frozen->parameters()[0].equal(expected(*frozen).to(at::kBFloat16)));
+  unshard(*trained, groups);  // It is unsharded already.
+  trained->reshard();
+  unshard(*trained, groups);
+  EXPECT_EQ(backend->coalesced, (std::vector<std::size_t>{2, 1}));
+}
+
+TEST(CoalescingTest, AnOffloadedBufferIsGatheredBehindItsOwnCopy) {
+  const auto backend = c10::make_intrusive<CoalescingBackend>(0, 2);
+  Group world = Group::over(backend, at::kCPU);
+  const MeshGroups groups = lonely_groups(world);
+  const auto storage = std::make_shared<testing::LateStorage>();
+  const auto offloaded = make_buffer({1, 2}, {}, true, storage);
+  const auto beside = make_buffer({1, 2});
+  fill_shard(*offloaded, 0);
+  fill_shard(*beside, 0);
+  Gathers gathers;
+  offloaded->start_unshard(groups, gathers);
+  beside->start_unshard(groups, gathers);
+  gathers.start();
+  EXPECT_EQ(backend->coalesced, (std::vector<std::size_t>{1, 1}));
+  offloaded->finish_unshard();
+  beside->finish_unshard();
+  EXPECT_TRUE(offloaded->parameters()[0].detach().equal(beside->parameters()[0].detach()));
 }
 
 }  // namespace
