@@ -32,6 +32,8 @@ CASES = {
                                                   "gradient_accumulation_steps": 2}, CLOSE),
     "bf16, three ranks": (3, ["--mixed-precision", "bf16"], {}, NARROW),
     "fp16": (2, ["--mixed-precision", "fp16"], {"grad_scaler.init_scale": 1024}, NARROW),
+    "linears in float8": (2, ["--mixed-precision", "fp8", "--set", "fp8_config.enable_fsdp_float8_all_gather=false"], CHECKPOINTED, NARROW),
+    "two units ahead": (2, [], {"fsdp_config.prefetch_depth": 2, "fsdp_config.fsdp_forward_prefetch": True, "layers": 4}, CLOSE),
     "version 1 with prefetch, bf16": (2, ["--mixed-precision", "bf16"], {
         **VERSION_1, "fsdp_config.fsdp_backward_prefetch": "BACKWARD_PRE", "fsdp_config.fsdp_forward_prefetch": True}, NARROW),
     "replicas of shards": (4, [], MESH, CLOSE),

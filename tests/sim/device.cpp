@@ -15,11 +15,18 @@ namespace accel::sim {
 namespace {
 
 constexpr std::size_t kMemory = std::size_t{16} << 30;
+/// Where nothing large is computed, no memory of the system is used either.
+constexpr std::size_t kMemoryLeftOut = std::size_t{1} << 40;
 constexpr std::size_t kPinned = std::size_t{8} << 30;
 
 thread_local c10::DeviceIndex this_device = 0;
 /// The current stream of each device; 0 is the default stream.
 thread_local std::array<StreamNumber, kDevices> this_stream{};
+
+bool computes_small_only() {
+  const char* const what = std::getenv("ACCEL_SIM_COMPUTE");
+  return what != nullptr && std::strcmp(what, "small") == 0;
+}
 
 bool only_reports() {
   const char* const races = std::getenv("ACCEL_SIM_RACES");
@@ -46,7 +53,11 @@ Device& Device::instance() {
   return *device;
 }
 
-Device::Device() : memory_(kMemory), pinned_(kPinned), timeline_(Speeds::from_environment()) {
+Device::Device()
+    : only_small_(computes_small_only()),
+      memory_(only_small_ ? kMemoryLeftOut : kMemory, /*poison_up_to=*/only_small_ ? kSmallBytes : kMemory),
+      pinned_(kPinned),
+      timeline_(Speeds::from_environment()) {
   for (int device = 0; device < kDevices; ++device)
     stream_names_.push_back(fmt::format("default {}", device));
   last_work_.resize(stream_names_.size());

@@ -81,13 +81,18 @@ class Device {
   [[nodiscard]] std::pair<std::size_t, std::size_t> allocated_and_peak();
   void reset_peak();
   Timeline& timeline() { return timeline_; }
+  /// Whether work on so many bytes is left out, because only its time is wanted (ACCEL_SIM_COMPUTE=small).
+  [[nodiscard]] bool leaves_out(std::size_t bytes) const { return only_small_ && bytes > kSmallBytes; }
   std::recursive_mutex& mutex() { return mutex_; }
 
  private:
   Device();
   void report(const Access& now, const std::vector<Access>& before, bool writes);
 
+  static constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
+
   mutable std::recursive_mutex mutex_;
+  const bool only_small_;
   Order order_;
   DeviceMemory memory_;
   PinnedMemory pinned_;
@@ -101,6 +106,19 @@ inline constexpr c10::DeviceIndex kDevices = 8;
 
 c10::DeviceIndex current_device();
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+
+/// While it lives, the current device is that of a tensor, whose current stream gets the work, as with CUDA.
+class OnDeviceOf {
+ public:
+  explicit OnDeviceOf(const at::Tensor& tensor) : OnDeviceOf(tensor.device()) {}
+  explicit OnDeviceOf(at::Device device) : before_(exchange_device(device.index())) {}
+  OnDeviceOf(const OnDeviceOf&) = delete;
+  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
+  ~OnDeviceOf() { exchange_device(before_); }
+
+ private:
+  c10::DeviceIndex before_;
+};
 
 /// The generator of random numbers of CPU kernels that run for the device.
 at::Generator inner_generator(const std::optional<at::Generator>& generator);

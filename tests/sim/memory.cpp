@@ -26,14 +26,16 @@ std::byte* map(std::size_t bytes, int protection, int flags, int file) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t bytes)
-    : base_(map(2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1)), size_(bytes) {
+DeviceMemory::DeviceMemory(std::size_t bytes, std::size_t poison_up_to)
+    : base_(map(2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1)),
+      size_(bytes),
+      poison_up_to_(poison_up_to) {
   if (::mprotect(base_ + size_, size_, PROT_READ | PROT_WRITE) != 0)
     throw std::runtime_error("the simulated device cannot get its memory");
 }
 
 void DeviceMemory::poison(void* address, std::size_t bytes) const {
-  std::memset(bytes_of(address), kPoison, bytes);
+  if (bytes <= poison_up_to_) std::memset(bytes_of(address), kPoison, bytes);
 }
 
 void* DeviceMemory::allocate(std::size_t bytes, StreamNumber stream, Order& order) {

@@ -26,8 +26,9 @@ struct DeviceBlock {
 /// stream, at once. Sizes are rounded up to powers of two, so that blocks change hands often.
 class DeviceMemory {
  public:
-  /// Reserves addresses for `bytes`. Memory is taken from the system when it is first written.
-  explicit DeviceMemory(std::size_t bytes);
+  /// Reserves addresses for `bytes`. Memory is taken from the system when it is first written. Blocks of up
+  /// to `poison_up_to` bytes are filled with NaN.
+  DeviceMemory(std::size_t bytes, std::size_t poison_up_to);
 
   /// Returns the address of a block with at least `bytes`, or null if the device has no more memory.
   void* allocate(std::size_t bytes, StreamNumber stream, Order& order);
@@ -52,6 +53,7 @@ class DeviceMemory {
 
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;
+  std::size_t poison_up_to_ = 0;
   std::size_t used_ = 0;
   std::size_t allocated_ = 0;
   std::size_t peak_ = 0;

@@ -23,6 +23,7 @@ namespace {
 
 using c10d::Work;
 using Inner = c10::intrusive_ptr<Work>;
+using Inners = std::vector<Inner>;
 
 /// A collective that has been enqueued.
 class SimWork final : public Work {
@@ -33,21 +34,29 @@ class SimWork final : public Work {
     EventState done;      ///< Where the group's stream stands behind the collective.
     Seconds seconds = 0;  ///< How long it takes.
     std::size_t bytes = 0;
-    Inner inner;                      ///< Null in a group of one rank.
+    Inners inners;                    ///< What moves the bytes; none in a group of one rank.
     Inner ready;                      ///< The exchange of `begins`.
     at::Tensor begins;                ///< When the last rank is ready to begin: float64 [1].
     std::vector<at::Tensor> tensors;  ///< They live until the wait, as in ProcessGroupNCCL.
   };
 
-  SimWork(c10d::OpType type, Parts parts) : Work(-1, type), parts_(std::move(parts)) {}
+  SimWork(c10d::OpType type, Parts parts)
+      : Work(-1, type), parts_(std::move(parts)), device_(parts_.tensors.front().device()) {}
 
-  bool isCompleted() override { return parts_.inner == nullptr || parts_.inner->isCompleted(); }
-  bool isSuccess() const override { return parts_.inner == nullptr || parts_.inner->isSuccess(); }
+  bool isCompleted() override {
+    return std::all_of(parts_.inners.begin(), parts_.inners.end(),
+                       [](const Inner& w) { return w->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(parts_.inners.begin(), parts_.inners.end(),
+                       [](const Inner& w) { return w->isSuccess(); });
+  }
   std::vector<at::Tensor> result() override { return parts_.tensors; }
   void synchronize() override { wait(kNoTimeout); }
 
   bool wait(std::chrono::milliseconds timeout) override {
     if (!std::exchange(waited_, true)) finish(timeout);
+    const OnDeviceOf guard(device_);
     Device& device = Device::instance();
     device.wait(device.current_stream(), parts_.done);
     return true;
@@ -57,7 +66,7 @@ class SimWork final : public Work {
   // Real time passes here, until the other ranks have sent. In the model the host does not wait.
   void finish(std::chrono::milliseconds timeout) {
     if (parts_.ready != nullptr) parts_.ready->wait(timeout);
-    if (parts_.inner != nullptr) parts_.inner->wait(timeout);
+    for (const Inner& inner : parts_.inners) inner->wait(timeout);
     Device& device = Device::instance();
     const std::lock_guard lock(device.mutex());
     device.timeline().collective(parts_.stream, parts_.name, parts_.begins.item<double>(), parts_.seconds,
@@ -67,6 +76,7 @@ class SimWork final : public Work {
   }
 
   Parts parts_;
+  at::Device device_;
   bool waited_ = false;
 };
 
@@ -81,24 +91,34 @@ class SimNccl final : public c10d::Backend {
 
   Inner broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     return enqueue(c10d::OpType::BROADCAST, "broadcast", {}, tensors, 1,
-                   [&](auto&, auto& outputs) { return inner_->broadcast(outputs, options); });
+                   [&](auto&, auto& outputs) { return Inners{inner_->broadcast(outputs, options)}; });
   }
   Inner allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     return enqueue(c10d::OpType::ALLREDUCE, "all-reduce", {}, tensors, 2 * share(),
-                   [&](auto&, auto& outputs) { return inner_->allreduce(outputs, options); });
+                   [&](auto&, auto& outputs) { return Inners{inner_->allreduce(outputs, options)}; });
   }
   Inner _allgather_base(at::Tensor& output, at::Tensor& input,
                         const c10d::AllgatherOptions& options) override {
     return enqueue(c10d::OpType::_ALLGATHER_BASE, "all-gather", {input}, {output}, share(),
                    [&](auto& inputs, auto& outputs) {
-                     return inner_->_allgather_base(outputs.front(), inputs.front(), options);
+                     return Inners{inner_->_allgather_base(outputs.front(), inputs.front(), options)};
                    });
+  }
+  bool supportsCoalescing() const override { return true; }
+  Inner allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                        const c10d::AllgatherOptions& options) override {
+    return enqueue(c10d::OpType::COALESCED, "all-gather", inputs, outputs, share(), [&](auto& in, auto& out) {
+      Inners all;
+      for (std::size_t i = 0; i < in.size(); ++i)
+        all.push_back(inner_->_allgather_base(out[i], in[i], options));
+      return all;
+    });
   }
   Inner _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                              const c10d::ReduceScatterOptions& options) override {
     return enqueue(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce-scatter", {input}, {output},
                    share() * getSize(), [&](auto& inputs, auto& outputs) {
-                     return inner_->_reduce_scatter_base(outputs.front(), inputs.front(), options);
+                     return Inners{inner_->_reduce_scatter_base(outputs.front(), inputs.front(), options)};
                    });
   }
   Inner scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
@@ -107,7 +127,7 @@ class SimNccl final : public c10d::Backend {
     return enqueue(c10d::OpType::SCATTER, "scatter", parts, outputs, 1, [&](auto& sent, auto& received) {
       std::vector<std::vector<at::Tensor>> lists;
       if (!inputs.empty()) lists.push_back(sent);
-      return inner_->scatter(received, lists, options);
+      return Inners{inner_->scatter(received, lists, options)};
     });
   }
   Inner barrier(const c10d::BarrierOptions& /*options*/) override {
@@ -136,6 +156,7 @@ class SimNccl final : public c10d::Backend {
   template <class Call>
   Inner enqueue(c10d::OpType type, const char* name, Tensors inputs, Tensors outputs, double parts,
                 Call call) {
+    const OnDeviceOf guard(outputs.front());
     Device& device = Device::instance();
     // The group's stream begins where the current stream stands.
     const StreamNumber current = device.current_stream();
@@ -162,10 +183,10 @@ class SimNccl final : public c10d::Backend {
       c10d::AllreduceOptions latest;
       latest.reduceOp = c10d::ReduceOp::MAX;
       made.ready = inner_->allreduce(begins, latest);
-      made.inner = call(in, out);
-    } else if (!in.empty()) {
+      if (!device.leaves_out(bytes)) made.inners = call(in, out);
+    } else if (!in.empty() && !device.leaves_out(bytes)) {
       const at::NoGradGuard no_grad;
-      out.front().copy_(in.front().view(out.front().sizes()));
+      for (std::size_t i = 0; i < out.size(); ++i) out[i].copy_(in[i].view(out[i].sizes()));
     }
     for (Tensors* list : {&inputs, &outputs})
       made.tensors.insert(made.tensors.end(), list->begin(), list->end());

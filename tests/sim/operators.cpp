@@ -28,18 +28,6 @@ namespace {
 
 using torch::jit::Stack;
 
-/// As CUDA's operators do, work is given to the current stream of the tensors' device.
-class OnDeviceOf {
- public:
-  explicit OnDeviceOf(const at::Tensor& tensor) : before_(exchange_device(tensor.device().index())) {}
-  OnDeviceOf(const OnDeviceOf&) = delete;
-  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
-  ~OnDeviceOf() { exchange_device(before_); }
-
- private:
-  c10::DeviceIndex before_;
-};
-
 /// Returns the first tensor of the device among the arguments of a call, or an undefined one.
 at::Tensor first_sim_tensor(const Stack& stack, std::size_t first) {
   at::Tensor found;
@@ -81,6 +69,33 @@ bool reads_values(const c10::OperatorHandle& op, const Stack& stack, std::size_t
   return false;
 }
 
+/// Replaces the arguments of a call, tensors without memory, by its results, without memory as well.
+void compute_shapes(const c10::OperatorHandle& op, Stack* stack, std::size_t first) {
+  const std::string& name = op.schema().name();
+  const auto tensor = [&](std::size_t i) { return (*stack)[first + i].toTensor(); };
+  std::vector<at::Tensor> results;
+  // Kernels without a form for tensors that have no memory.
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
+    const at::Tensor query = tensor(0);
+    results = {at::empty_like(query),
+               query.new_empty({query.size(0), query.size(2), query.size(1)}, at::kFloat)};
+  } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") {
+    results = {at::empty_like(tensor(1)), at::empty_like(tensor(2)), at::empty_like(tensor(3))};
+  } else if (name == "aten::embedding_dense_backward") {
+    const at::Tensor gradient = tensor(0);
+    results = {gradient.new_empty({(*stack)[first + 2].toInt(), gradient.size(-1)})};
+  } else if (name == "aten::index_select") {
+    std::vector<std::int64_t> sizes = tensor(0).sizes().vec();
+    sizes.at(static_cast<std::size_t>((*stack)[first + 1].toInt())) = tensor(2).numel();
+    results = {tensor(0).new_empty(sizes)};
+  } else {
+    TORCH_CHECK(op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta), name, " cannot be left out");
+    return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), stack);
+  }
+  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
+  for (const at::Tensor& result : results) stack->emplace_back(result);
+}
+
 /// Replaces the tensors of a call by tensors of the CPU on the same memory, and the results by tensors of the
 /// device.
 class Call {
@@ -98,8 +113,12 @@ class Call {
     take_arguments();
     const double flops = flops_of(op_.schema().name(), arguments_);
     const at::ScalarType dtype = arguments_.empty() ? at::kFloat : arguments_.front().scalar_type();
-    call_cpu();
-    give_results();
+    if (device_.leaves_out(work_.bytes())) {
+      leave_out();
+    } else {
+      call_cpu();
+      give_results();
+    }
     work_.end(seconds_of(device_.timeline().speeds(), flops, dtype, work_.bytes()));
     if (synchronizes) device_.synchronize_stream(stream_, op_.schema().name());
   }
@@ -189,6 +208,53 @@ class Call {
   }
 
   void call(const char* name) { c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack_); }
+
+  /// Gives results of the right sizes, without their values.
+  void leave_out() {
+    const auto& arguments = op_.schema().arguments();
+    std::vector<c10::IValue> written;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      c10::IValue& value = stack_[first_ + i];
+      const bool is_written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+      if (value.isTensor()) {
+        const at::Tensor tensor = value.toTensor();
+        for (const Pair& pair : sim_) {
+          if (!tensor.is_same(pair.alias)) continue;
+          value = is_written ? pair.original : shape_of(pair.original);
+        }
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> shapes;
+        for (const at::Tensor& tensor : value.toTensorVector()) shapes.push_back(shape_of(tensor));
+        value = shapes;
+      }
+      if (is_written) written.push_back(value);
+    }
+    const std::size_t results = op_.schema().returns().size();
+    if (!written.empty() || results == 0) {
+      stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+      stack_.insert(stack_.end(), written.begin(), written.begin() + static_cast<std::ptrdiff_t>(results));
+      return;
+    }
+    compute_shapes(op_, &stack_, first_);
+    for (std::size_t i = stack_.size() - results; i < stack_.size(); ++i) {
+      if (stack_[i].isTensor() && stack_[i].toTensor().defined()) stack_[i] = unwritten(stack_[i].toTensor());
+    }
+  }
+
+  static at::Tensor shape_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    return at::empty_strided(tensor.sizes(), tensor.strides(), at::device(at::kMeta).dtype(tensor.dtype()));
+  }
+
+  at::Tensor unwritten(const at::Tensor& shape) {
+    at::Tensor tensor = at::empty_strided(shape.sizes(), shape.strides(),
+                                          shape.options().device(at::Device(kSim, current_device())));
+    // A small result, such as a loss, is 0: its memory may have numbers that no run can go on with.
+    if (!device_.leaves_out(tensor.nbytes()) && tensor.nbytes() > 0)
+      std::memset(device_.bytes_of(tensor.storage().mutable_data()), 0, tensor.nbytes());
+    work_.access(tensor, /*writes=*/true);
+    return tensor;
+  }
 
   void give_results() {
     const std::size_t results = op_.schema().returns().size();
@@ -331,8 +397,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const auto alias = [&](const at::Tensor& tensor) {
     return tensor.is_cpu() && !device.is_pinned(tensor.storage().data()) ? tensor : device.on_cpu(tensor);
   };
-  alias(to).copy_(alias(source));
   const std::size_t bytes = to.numel() * to.element_size();
+  if (!device.leaves_out(bytes)) alias(to).copy_(alias(source));
   if (is_pinned) {
     const auto* const first = static_cast<const std::byte*>(host.const_data_ptr());
     const std::size_t extent = host.is_non_overlapping_and_dense() ? bytes : host.storage().nbytes();
