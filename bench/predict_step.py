@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -112,13 +113,13 @@ def step_seconds(accel, directory, speeds, checkpointing):
         "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
                         "fsdp_transformer_layer_cls_to_wrap": "Layer", "fsdp_activation_checkpointing": checkpointing},
         "training": {"model": {"path": str(directory / "llama.pt")}, "max_steps": 3, "max_grad_norm": 1.0,
-                     "data": {"train": {"format": "text", "path": str(directory / "text"), "sequence_length": LENGTH},
+                     "data": {"train": {"format": "tokens", "path": str(directory / "tokens.npy"), "sequence_length": LENGTH},
                               "batch_size": BATCH},
                      "optimizer": {"type": "adamw", "lr": 3e-4}, "output_dir": str(directory / "out"),
                      "checkpoint": {"every": 0, "resume": "none"}},
     }
     (directory / "config.yaml").write_text(json.dumps(document))
-    env = {"ACCEL_DEVICE_MODULE": str(ROOT / "build/tests/sim/accel-sim.so"), "ACCEL_SIM_COMPUTE": "small",
+    env = {"ACCEL_DEVICE_MODULE": str(accel.resolve().parents[2] / "tests/sim/accel-sim.so"), "ACCEL_SIM_COMPUTE": "small",
            "ACCEL_SIM_TRACE": str(directory / "trace"), "ACCEL_SIM_SPEEDS": f"{DEVICE},{speeds}", "OMP_NUM_THREADS": "1"}
     subprocess.run([accel, "launch", directory / "config.yaml"], env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)
     # The rank ends without closing the list.
@@ -135,7 +136,7 @@ def main():
     found = {}
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         directory = pathlib.Path(name)
-        (directory / "text").write_bytes(b"accel " * 200_000)
+        numpy.save(directory / "tokens.npy", numpy.arange(1_000_000, dtype=numpy.int32) % VOCABULARY)
         for layers in (2, 4):
             write_model(directory / "llama.pt", layers)
             for gpus, links in LINKS.items():

@@ -22,9 +22,9 @@ def steps(accel, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_SIM_TRACE", str(tmp_path / "trace"))
     monkeypatch.setenv("ACCEL_SIM_SPEEDS", SPEEDS)
 
-    def run(max_steps=4, **options):
+    def run(max_steps=4, width=256, **options):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        train_runs.export(tmp_path / "gpt.pt", width=256, heads=4, layers=LAYERS)
+        train_runs.export(tmp_path / "gpt.pt", width=width, heads=4, layers=LAYERS)
         config = train_runs.config(tmp_path, 2, max_steps=max_steps, **options)
         document = json.loads(config.read_text())
         config.write_text(json.dumps({**document, "use_cpu": False, "gpu_ids": "0,1"}))
@@ -116,3 +116,13 @@ def test_a_save_copies_beside_the_training(steps):
     # The ranks agree that a save begins, in some small collectives.
     small = sum(event["dur"] for event in waits) - sum(event["dur"] for event in plain)
     assert small < 20
+
+
+def test_times_do_not_depend_on_what_is_computed(steps, monkeypatch):
+    """Without computing large tensors, which a prediction for a large model leaves out."""
+    computed = steps(width=512)[2]
+    monkeypatch.setenv("ACCEL_SIM_COMPUTE", "small")
+    left_out = steps(width=512)[2]
+    shorten = [[(event["name"], event["tid"], event["args"]["bytes"], round(event["dur"], 2)) for event in step
+                if event["tid"] != HOST] for step in (computed, left_out)]
+    assert shorten[0] == shorten[1]
