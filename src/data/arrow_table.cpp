@@ -45,7 +45,7 @@ class RowsOfFiles {
       added.count = batch.rows;
       for (std::size_t i = 0; i < fields_.size(); ++i) {
         const std::size_t column = order_[i];
-        added.values_at.push_back(place_of(file, fields_[i], columns_[column], batch.chunks[column]));
+        added.values_at.push_back(place_of(file, i, layout.columns[column], batch.chunks[column]));
       }
     }
     files_.emplace_back(std::move(file), std::move(rows));
@@ -73,6 +73,7 @@ class RowsOfFiles {
                          .bytes = 0,
                          .obstacle = columns[column].obstacle});
     }
+    shaped_by_.resize(fields_.size());
   }
 
   void require_same(const std::vector<ArrowColumn>& columns) const {
@@ -90,10 +91,11 @@ class RowsOfFiles {
                                                files_.front().first.path(), text(columns_)));
   }
 
-  /// Where in the file the values of a field begin in a batch. What is wrong with them becomes the obstacle
-  /// of the field.
-  std::uint64_t place_of(const DataFile& file, SampleField& field, const ArrowColumn& column,
-                         const ArrowChunk& chunk) const {
+  /// Where in the file the values of field `number` begin in a batch. `column` is the file's own: the types
+  /// of the lists may differ between files. What is wrong with the values becomes the obstacle of the field.
+  std::uint64_t place_of(const DataFile& file, std::size_t number, const ArrowColumn& column,
+                         const ArrowChunk& chunk) {
+    SampleField& field = fields_[number];
     if (field.obstacle.empty() && chunk.has_nulls) block(field, "has nulls");
     if (!field.obstacle.empty()) return 0;
     std::vector<std::int64_t> shape;
@@ -112,9 +114,10 @@ class RowsOfFiles {
     } else if (field.bytes == 0) {
       field.shape = std::move(shape);
       field.bytes = static_cast<std::size_t>(count / chunk.counts.front()) * item_bytes;
+      shaped_by_[number] = file.path();
     } else if (field.shape != shape) {
-      block(field, fmt::format("has rows of different shapes, such as {} and {}", text_of(field.shape),
-                               text_of(shape)));
+      block(field, fmt::format("has rows of different shapes, such as {} in '{}' and {} in '{}'",
+                               text_of(field.shape), shaped_by_[number], text_of(shape), file.path()));
     }
     return chunk.values_at + static_cast<std::uint64_t>(first) * item_bytes;
   }
@@ -150,6 +153,7 @@ class RowsOfFiles {
   std::vector<ArrowColumn> columns_;
   std::vector<std::size_t> order_;  ///< The column of each field.
   std::vector<SampleField> fields_;
+  std::vector<std::string> shaped_by_;  ///< The file whose rows gave each field its shape.
   std::vector<std::pair<DataFile, std::vector<TensorTable::Rows>>> files_;
 };
 

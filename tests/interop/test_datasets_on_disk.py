@@ -183,8 +183,31 @@ def test_rows_whose_shapes_differ_between_batches_and_files(dump, tmp_path):
         with pyarrow.ipc.new_stream(tmp_path / f"{name}.arrow", table.schema) as out:
             out.write_table(table)
     found = fields_of(dump(tmp_path / "*.arrow"))
-    assert found["x"]["obstacle"] == "has rows of different shapes, such as [3] and [4]" and found["x"]["rows"] == []
+    assert found["x"]["obstacle"] == (f"has rows of different shapes, such as [3] in '{tmp_path / 'a.arrow'}' "
+                                      f"and [4] in '{tmp_path / 'b.arrow'}'") and found["x"]["rows"] == []
     assert_field(found["y"], numpy.array([1, 2, 1, 2]))
+
+
+@pytest.mark.parametrize("types", [
+    ("fixed", "fixed"), ("list", "large"), ("large", "list"), ("list", "fixed"), ("fixed", "list"), ("fixed", "large", "list")])
+@pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 8, 4), (8, 4, 4)], ids=str)
+def test_the_types_of_lists_may_differ_between_files(dump, tmp_path, types, lengths):
+    """Each file is read by its own schema: pyarrow has the same rows, and another length is another shape."""
+    type_of = {"list": lambda length: pyarrow.list_(pyarrow.int32()), "large": lambda length: pyarrow.large_list(pyarrow.int32()),
+               "fixed": lambda length: pyarrow.list_(pyarrow.int32(), length)}
+    for i, (name, length) in enumerate(zip(types, lengths)):
+        rows = numpy.arange(100 * i, 100 * i + 3 * length).reshape(3, length).tolist()
+        table = pyarrow.table({"x": pyarrow.array(rows, type_of[name](length)), "y": pyarrow.array([i] * 3)})
+        with pyarrow.ipc.new_stream(tmp_path / f"{i}.arrow", table.schema) as out:
+            out.write_table(table)
+    read = [pyarrow.ipc.open_stream(path).read_all() for path in sorted(tmp_path.glob("*.arrow"))]
+    found = fields_of(dump(tmp_path / "*.arrow"))
+    assert_field(found["y"], numpy.concatenate([table["y"].to_numpy() for table in read]))
+    if len(set(lengths[:len(types)])) == 1:
+        assert_field(found["x"], numpy.array([row for table in read for row in table["x"].to_pylist()], dtype="int32"))
+    else:
+        assert found["x"]["obstacle"] == (f"has rows of different shapes, such as [{lengths[0]}] in '{tmp_path / '0.arrow'}' "
+                                          f"and [{lengths[1]}] in '{tmp_path / '1.arrow'}'") and found["x"]["rows"] == []
 
 
 @pytest.mark.parametrize("name, change, message, hint", [
