@@ -22,7 +22,10 @@ constexpr double kMostSamples = 1e15;
 
 bool are_equal(const std::vector<SampleField>& a, const std::vector<SampleField>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const SampleField& x, const SampleField& y) {
-    return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape;
+    if (x.name != y.name) return false;
+    // A field that one source cannot read is a field of no sample (fields_of), whatever it is elsewhere.
+    if (!x.obstacle.empty() || !y.obstacle.empty()) return true;
+    return x.dtype == y.dtype && x.shape == y.shape && x.bytes == y.bytes;
   });
 }
 
@@ -34,7 +37,7 @@ class Mixture final : public SampleSource {
     std::int64_t end = 0;  ///< The first sample behind those of the part.
   };
 
-  explicit Mixture(std::vector<Part> parts) : parts_(std::move(parts)) {}
+  explicit Mixture(std::vector<Part> parts) : parts_(std::move(parts)), fields_(fields_of(parts_)) {}
 
   std::int64_t size() const override { return parts_.back().end; }
   std::string size_text() const override {
@@ -55,7 +58,7 @@ class Mixture final : public SampleSource {
   }
   std::int64_t sequence_length() const override { return parts_.front().source->sequence_length(); }
   std::string tokenizer() const override { return parts_.front().source->tokenizer(); }
-  const std::vector<SampleField>& fields() const override { return parts_.front().source->fields(); }
+  const std::vector<SampleField>& fields() const override { return fields_; }
 
   std::int64_t length(std::int64_t sample) const override {
     const auto [source, its] = place_of(sample);
@@ -87,6 +90,21 @@ class Mixture final : public SampleSource {
   }
 
  private:
+  /// The fields of the first part. A field that some part cannot read has the obstacle of that part.
+  static std::vector<SampleField> fields_of(const std::vector<Part>& parts) {
+    std::vector<SampleField> fields = parts.front().source->fields();
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const auto blocked = std::find_if(parts.begin(), parts.end(), [&](const Part& part) {
+        return !part.source->fields()[i].obstacle.empty();
+      });
+      if (blocked == parts.end()) continue;
+      fields[i].shape.clear();
+      fields[i].bytes = 0;
+      fields[i].obstacle = fmt::format("of '{}' {}", blocked->path, blocked->source->fields()[i].obstacle);
+    }
+    return fields;
+  }
+
   [[nodiscard]] std::int64_t begin_of(std::size_t part) const { return part == 0 ? 0 : parts_[part - 1].end; }
 
   /// The source that has a sample, and the sample's number there.
@@ -108,6 +126,7 @@ class Mixture final : public SampleSource {
   }
 
   std::vector<Part> parts_;
+  std::vector<SampleField> fields_;
 };
 
 }  // namespace

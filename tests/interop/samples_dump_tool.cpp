@@ -1,13 +1,14 @@
 // Prints what a source of training data says of itself and every byte of its samples, as JSON on one line.
 // Usage: samples-dump-tool FORMAT SEQUENCE_LENGTH PACKING PATH ...
-// Each PATH is opened by itself, and an Error stands in place of the samples: {"error", "hint"}. Labels are
-// the inputs themselves.
+// Each PATH is opened by itself, and an Error stands in place of the samples: {"error", "hint"}. A PATH of
+// the form "A|B" is a mixture of A and B with equal weights. Labels are the inputs themselves.
 
 #include <fmt/format.h>
 
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,12 @@ int main(int count, char** arguments) {
       source.format = words[0];
       source.sequence_length = std::stoll(words[1]);
       source.packing = words[2];
-      source.path = words[i];
+      if (words[i].find('|') == std::string::npos) {
+        source.path = words[i];
+      } else {
+        std::istringstream parts(words[i]);
+        for (std::string part; std::getline(parts, part, '|');) source.mixture.push_back({part, 1.0});
+      }
       std::cout << dump(source).dump() << '\n';
     } catch (const Error& error) {
       std::cout << Json{{"error", visible(error.message())},

@@ -210,6 +210,25 @@ def test_the_types_of_lists_may_differ_between_files(dump, tmp_path, types, leng
                                           f"and [{lengths[1]}] in '{tmp_path / '1.arrow'}'") and found["x"]["rows"] == []
 
 
+def test_a_column_that_one_source_of_a_mixture_cannot_read_is_no_field(dump, tmp_path):
+    """The column `texts` has texts in a and numbers in b. pyarrow has the same values of the column that both have."""
+    tables = {"a": {"x": [1, 2], "nulls": [1, 2], "lengths": [[1, 2], [3, 4]], "text": ["a", "b"], "texts": ["a", "b"]},
+              "b": {"x": [3, 4], "nulls": [3, None], "lengths": [[5], [6, 7]], "text": ["c", "d"], "texts": [5, 6]}}
+    for name, arrays in tables.items():
+        table = pyarrow.table(arrays)
+        with pyarrow.ipc.new_stream(tmp_path / name, table.schema) as out:
+            out.write_table(table)
+    a, b = tmp_path / "a", tmp_path / "b"
+    obstacles = {"nulls": f"of '{b}' has nulls", "lengths": f"of '{b}' has lists of different lengths, such as 1 and 2",
+                 "texts": f"of '{a}' has texts"}
+    for first, second in ((a, b), (b, a)):
+        found = fields_of(dump(f"{first}|{second}"))
+        read = [pyarrow.ipc.open_stream(path).read_all()["x"].to_numpy() for path in (first, second)]
+        assert_field(found["x"], numpy.concatenate(read))
+        assert {name: found[name]["obstacle"] for name in tables["a"] if name != "x"} == {**obstacles, "text": f"of '{first}' has texts"}
+        assert all(found[name]["rows"] == [] for name in (*obstacles, "text"))
+
+
 @pytest.mark.parametrize("name, change, message, hint", [
     ("splits", lambda d: datasets.DatasetDict({"train": d, "test": d}), "saved' has the splits train, test", "name the directory of one, such as"),
     ("no rows", lambda d: d.select([]), "state.json': the dataset has no rows", ""),
@@ -400,6 +419,10 @@ def test_what_cannot_be_trained_on_ends_before_anything_starts(accel, dump, tmp_
     datasets.Dataset.from_list([{"input_ids": [1, 2], "labels": "x"}] * 100).save_to_disk(tmp_path / "texts")
     said = losses(accel, tmp_path, code=2, format="arrow", path=str(tmp_path / "texts"))
     assert "the column 'labels' has texts, and cannot be a field" in said and "accel-export --tokenize" in said
+    for name, labels in (("whole", [1, 2]), ("part", [1, None])):
+        datasets.Dataset.from_list([{"input_ids": [1, 2], "labels": labels}] * 100).save_to_disk(tmp_path / name)
+    said = losses(accel, tmp_path, code=2, format="arrow", mixture={str(tmp_path / "whole"): 1, str(tmp_path / "part"): 1})
+    assert f"the column 'labels' of '{tmp_path / 'part'}' has nulls, and cannot be a field" in " ".join(said.split())
     [file] = (tmp_path / "texts").glob("*.arrow")
     file.write_bytes(file.read_bytes()[:-100])
     said = losses(accel, tmp_path, code=2, format="arrow", path=str(tmp_path / "texts"))
