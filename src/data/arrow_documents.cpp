@@ -167,8 +167,27 @@ class ArrowDocuments final : public DocumentSource {
       throw Error(ErrorKind::kUsage, "it has no column 'input_ids'")
           .hint("accel-export --tokenize makes tokens of the texts and chats of a dataset");
     }
+    if (!files_.empty()) require_same_columns(its);
     for (const ArrowBatch& batch : layout.batches) add_batch(its, layout.columns, batch, columns);
     files_.push_back(std::move(its));
+  }
+
+  /// Throws unless the file has those columns that the first file has. A file without a mask of the others
+  /// would have all of its tokens learned.
+  void require_same_columns(const FileOfRows& its) const {
+    const FileOfRows& first = files_.front();
+    for (std::size_t i = 0; i < kColumnNames.size(); ++i) {
+      const bool is_here = its.integers[i].bytes != 0;
+      const bool is_in_first = first.integers[i].bytes != 0;
+      if (is_here == is_in_first) continue;
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("it {} a column '{}', but '{}' has {}", is_here ? "has" : "does not have",
+                              kColumnNames[i], first.file.path(), is_here ? "none" : "one"))
+          .hint(
+              "give all files the same columns of labels and masks: dataset.map adds one, "
+              "dataset.remove_columns takes one away; training.data.train.mixture takes files whose "
+              "columns differ as sources of their own");
+    }
   }
 
   void add_batch(const FileOfRows& its, const std::vector<ArrowColumn>& columns, const ArrowBatch& batch,

@@ -381,6 +381,24 @@ def test_rows_that_are_no_documents_are_named(dump, tmp_path, row, message, hint
     assert message in said["error"] and hint in said["hint"] and said["kind"] == "usage"
 
 
+@pytest.mark.parametrize("column", ["labels", "attention_mask", "completion_mask", "assistant_masks"])
+def test_all_files_of_documents_have_the_same_columns(dump, tmp_path, column):
+    """A file without the mask of the others would have all of its tokens learned."""
+    whole = {"input_ids": [1, 2, 3], column: [1, 2, 3]}
+    for name, row in (("a", whole), ("b", {"input_ids": [4, 5]}), ("c", whole | {"text": "x"})):
+        datasets.Dataset.from_list([row]).save_to_disk(tmp_path / name)
+    [a], [b], [c] = (list((tmp_path / name).glob("*.arrow")) for name in "abc")
+    options = {"format": "documents", "packing": "none", "length": 4}
+    said = dump(tmp_path / "[ab]", **options)
+    assert said["kind"] == "usage" and "the same columns" in said["hint"]
+    assert said["error"] == f"data file '{b}': it does not have a column '{column}', but '{a}' has one"
+    said = dump(tmp_path / "[bc]", **options)
+    assert said["error"] == f"data file '{c}': it has a column '{column}', but '{b}' has none"
+    each, found = dump(a, c, **options), dump(tmp_path / "[ac]", **options)
+    assert [field["rows"] for field in found["fields"]] == [
+        one["rows"] + other["rows"] for one, other in zip(each[0]["fields"], each[1]["fields"])]
+
+
 TOKENS = (numpy.arange(2113) * 7 % 251).astype("int64")
 
 
