@@ -103,7 +103,8 @@ void require_same_optimizer(const fs::path& directory, const ckpt::RunState& sta
     require_same(key, "the error feedback of PowerSGD lies in the order of the groups");
   // Earlier versions had no groups.
   const auto groups = settings.find("training.optimizer.groups");
-  if (state.settings.contains("training.optimizer.groups") || groups == settings.end() || groups->second == "[]")
+  if (state.settings.contains("training.optimizer.groups") || groups == settings.end() ||
+      groups->second == "[]")
     return;
   throw Error(ErrorKind::kUsage,
               fmt::format("'{}' is of a run without training.optimizer.groups, and the error feedback of "

@@ -46,7 +46,9 @@ TEST(ScheduleTest, Constants) {
   EXPECT_DOUBLE_EQ(lr_factor(schedule("constant_with_warmup", 5), 9, 10, 0.5), 1);
 }
 
-TEST(ScheduleTest, AnUnknownTypeIsAnError) { EXPECT_THROW(lr_factor(schedule("sawtooth", 0), 0, 10, 0.5), Error); }
+TEST(ScheduleTest, AnUnknownTypeIsAnError) {
+  EXPECT_THROW(lr_factor(schedule("sawtooth", 0), 0, 10, 0.5), Error);
+}
 
 }  // namespace
 }  // namespace accel

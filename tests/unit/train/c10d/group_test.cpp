@@ -105,10 +105,10 @@ TEST(GroupTest, CollectivesOverSharedMemory) {
 }
 
 TEST(GroupTest, AutoOnCpuSharesMemoryIfAllRanksAreOnThisMachine) {
-  for (const auto& [local, name] : {std::pair{2, "shm"}, {1, "gloo"}, {0, "gloo"}}) {
+  for (const auto& each : {std::pair{2, "shm"}, {1, "gloo"}, {0, "gloo"}}) {
     on_two_ranks(
-        testing::test_port(), [&](Group& group) { EXPECT_EQ(group.backend_name(), name); },
-        config::Backend::kAuto, local);
+        testing::test_port(), [&](Group& group) { EXPECT_EQ(group.backend_name(), each.second); },
+        config::Backend::kAuto, each.first);
   }
 }
 
