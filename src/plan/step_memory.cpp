@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <map>
@@ -27,11 +28,18 @@ struct Level {
 /// What a unit around others computes itself, as far as memory depends on it. The structure does not tell
 /// this.
 struct OwnWork {
-  bool in_front = true;  ///< It runs before all units inside it: its own gradients are complete after theirs.
+  /// Where it begins, among the units inside it. Its own gradients are complete when backward comes there.
+  enum class Begin { kInFront, kBehindFirst, kBehindAll };
+
+  Begin begin = Begin::kInFront;
   bool between = false;  ///< It runs between any two: in backward one is freed before the other is gathered.
 };
 
-constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
+constexpr OwnWork kWays[] = {{OwnWork::Begin::kInFront, false},
+                             {OwnWork::Begin::kInFront, true},
+                             {OwnWork::Begin::kBehindFirst, true},
+                             {OwnWork::Begin::kBehindAll, false},
+                             {OwnWork::Begin::kBehindAll, true}};
 
 /// The own work of the root and of all other units around others.
 struct Ways {
@@ -78,7 +86,7 @@ class Step {
 
     void start_unshard() override { step_.unshard(*this); }
     void fetch_activations() override {}
-    [[nodiscard]] bool awaits_backward() const override { return true; }
+    [[nodiscard]] bool awaits_backward() const override { return awaits; }
 
     const StepUnit& sizes;
     bool is_root;
@@ -89,6 +97,7 @@ class Step {
     bool has_gradients = false;
     bool has_group_shard = false;
     bool has_casts = false;
+    bool awaits = false;  ///< It ran with grad, and its backward has not begun.
 
    private:
     Step& step_;
@@ -117,13 +126,14 @@ class Step {
     drop_group_shard(node);
     const bool has_graph = with_grad && !node.recomputes;
     if (has_graph) hold_casts(node);
+    if (with_grad) node.awaits = true;
     for (Node& inner : node.inner) forward(inner, has_graph, recomputing);
     if (reshards(node) && options_.reshard_size > 0) keep_group_shard(node);
     if (!with_grad || reshards(node)) reshard(node);
   }
 
-  void backward(Node& node, bool is_behind_work = false) {
-    if (is_behind_work) free_last();
+  void backward(Node& node) {
+    node.awaits = false;
     unshard(node);
     if (options_.backward_prefetch) schedule_.prefetch_backward(node, node.recomputes);
     drop_group_shard(node);
@@ -133,12 +143,19 @@ class Step {
       for (Node& inner : node.inner) forward(inner, /*with_grad=*/true, &node);
     }
     const OwnWork& own = node.is_root ? ways_.root : ways_.others;
+    const auto complete_if = [&](bool is_complete) {
+      if (!is_complete) return;
+      complete_gradients(node);
+      if (node.is_first && ways_.first_has_no_input_gradient) reshard(node);
+    };
     begin_gradients(node);
-    if (!own.in_front || node.inner.empty()) complete_gradients(node);
-    if (node.is_first && !own.in_front && ways_.first_has_no_input_gradient) reshard(node);
-    for (auto inner = node.inner.rbegin(); inner != node.inner.rend(); ++inner)
-      backward(*inner, own.between && inner != node.inner.rbegin());
-    if (own.in_front && !node.inner.empty()) {
+    complete_if(node.inner.empty() || own.begin == OwnWork::Begin::kBehindAll);
+    for (auto inner = node.inner.rbegin(); inner != node.inner.rend(); ++inner) {
+      if (own.between && inner != node.inner.rbegin()) free_last();
+      complete_if(own.begin == OwnWork::Begin::kBehindFirst && std::next(inner) == node.inner.rend());
+      backward(*inner);
+    }
+    if (own.begin == OwnWork::Begin::kInFront && !node.inner.empty()) {
       free_last();
       complete_gradients(node);
     }
@@ -191,9 +208,9 @@ class Step {
     for (const StepBuffer& buffer : node.sizes.buffers) free_block(group_shards_, group_shard_bytes(buffer));
   }
 
+  /// An outer unit is freed before the inner unit whose input is its own, as its call begins first.
   void free_last() {
-    for (const Node* node : last_) reshard(*node);
-    last_.clear();
+    for (; !last_.empty(); last_.pop_back()) reshard(*last_.back());
   }
 
   void begin_gradients(Node& node) {

@@ -88,8 +88,10 @@ struct StepOptions {
 ///
 /// The structure does not tell what a unit computes before, between and after the units inside it. This
 /// decides whether one unit is freed before the next is gathered, and whose gradients are complete first.
-/// Each number is therefore the maximum over all possibilities. A real step needs no more, and sometimes a
-/// block or two less, or three if several units are gathered ahead.
+/// Each number is therefore the maximum over the possibilities, in each of which all units around others but
+/// the root do the same. If they do the same in a model, its step needs no more, and sometimes a block or two
+/// less, or three if several units are gathered ahead. If they do different things, its step may need a block
+/// more.
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
 
 }  // namespace accel

@@ -7,6 +7,8 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <random>
 
 #include "lonely_backend.hpp"
 #include "plan/model_plan.hpp"
@@ -20,21 +22,50 @@ using accel::testing::TempDir;
 using torch::jit::Module;
 
 constexpr std::int64_t kWidth = 8;
+constexpr int kBlocks = 5;
 
-Module layer() {
+/// The sizes of the modules of a case.
+class Sizes {
+ public:
+  /// Seed 0: all layers have one size, and all modules around them another, or the same if `alike`. Other
+  /// seeds: each module has a random size.
+  Sizes(std::uint32_t seed, bool alike) : is_random_(seed != 0), alike_(alike), random_(seed) {}
+
+  /// Rows of a layer's parameter in addition to its square matrix.
+  std::int64_t layer_rows() { return is_random_ ? pick({1, 4, 32}) : 0; }
+  /// Rows of the parameter of a module around others.
+  std::int64_t outer_rows() { return is_random_ ? pick({1, 8, 32, 64}) : alike_ ? kWidth : 1; }
+  /// Whether a layer is frozen.
+  bool is_frozen() { return is_random_ && random_() % 6 == 0; }
+
+ private:
+  std::int64_t pick(std::initializer_list<std::int64_t> sizes) {
+    return *(sizes.begin() + random_() % sizes.size());
+  }
+
+  bool is_random_;
+  bool alike_;
+  std::mt19937 random_;
+};
+
+Module layer(Sizes& sizes) {
   Module module("Layer");
-  module.register_parameter("weight", at::randn({kWidth, kWidth}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x + torch.tanh(x @ self.weight)\n");
+  const bool trains = !sizes.is_frozen();
+  const std::int64_t rows = sizes.layer_rows();
+  module.register_parameter("weight", at::randn({kWidth, kWidth}).requires_grad_(trains), false);
+  if (rows > 0) module.register_parameter("scale", at::randn({rows, kWidth}).requires_grad_(trains), false);
+  const std::string scale = rows > 0 ? " * self.scale.sum(0)" : "";
+  module.define("def forward(self, x):\n  return x + torch.tanh(x @ self.weight)" + scale + "\n");
   return module;
 }
 
 /// When a module around others computes: after them, before them, or between any two of them.
 enum class Own { kBehind, kBefore, kBetween };
 
-/// A module of class `name` around `inner`. Its own parameter has the size of a layer's if `alike`.
-Module around(const std::string& name, const std::vector<Module>& inner, Own own, bool alike) {
+/// A module of class `name` around `inner`.
+Module around(const std::string& name, const std::vector<Module>& inner, Own own, Sizes& sizes) {
   Module module(name);
-  module.register_parameter("gain", at::randn({alike ? kWidth : 1, kWidth}).requires_grad_(), false);
+  module.register_parameter("gain", at::randn({sizes.outer_rows(), kWidth}).requires_grad_(), false);
   std::string body = "def forward(self, x):\n";
   const std::string compute = "  x = x * self.gain.sum(0)\n";
   if (own == Own::kBefore) body += compute;
@@ -55,14 +86,15 @@ struct Case {
   bool recompute;
   int ahead;  ///< Units that are gathered ahead at most.
   bool reshard;
-  bool alike;
+  bool alike;              ///< The parameters of modules around others have the size of a layer's.
+  std::uint32_t seed = 0;  ///< That of Sizes.
 
   [[nodiscard]] std::string text() const {
     const char* names[] = {"behind", "before", "between"};
-    return fmt::format("blocks {}, root {}, {} layers{}{}{}{}", names[static_cast<int>(blocks)],
+    return fmt::format("blocks {}, root {}, {} layers{}{}{}{}{}", names[static_cast<int>(blocks)],
                        names[static_cast<int>(root)], layers, recompute ? ", recompute" : "",
                        ahead > 0 ? fmt::format(", {} ahead", ahead) : "", reshard ? ", reshard" : "",
-                       alike ? ", alike" : "");
+                       alike ? ", alike" : "", seed > 0 ? fmt::format(", seed {}", seed) : "");
   }
 };
 
@@ -90,13 +122,14 @@ struct Bytes {
 };
 
 Bytes bytes_of(const Case& tested, const TempDir& dir) {
+  Sizes sizes(tested.seed, tested.alike);
   std::vector<Module> blocks;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kBlocks; ++i) {
     std::vector<Module> inner;
-    for (std::size_t j = 0; j < tested.layers; ++j) inner.push_back(layer());
-    blocks.push_back(around("Block", inner, tested.blocks, tested.alike));
+    for (std::size_t j = 0; j < tested.layers; ++j) inner.push_back(layer(sizes));
+    blocks.push_back(around("Block", inner, tested.blocks, sizes));
   }
-  around("Net", blocks, tested.root, tested.alike).save((dir / "net.pt").string());
+  around("Net", blocks, tested.root, sizes).save((dir / "net.pt").string());
   config::Config config;
   config.launch.num_processes = 2;
   config.fsdp.version = 2;
@@ -137,6 +170,25 @@ TEST(FootprintBoundTest, IsNeverBelowWhatIsHeldAndNotMuchAboveIt) {
     exact += bytes.held == bytes.planned ? 1 : 0;
   }
   EXPECT_GT(exact, all_cases().size() / 8);
+}
+
+TEST(FootprintBoundTest, IsNeverBelowWhatIsHeldByUnitsOfRandomSizes) {
+  const TempDir dir;
+  constexpr std::uint32_t kCases = 200;
+  std::size_t exact = 0;
+  for (std::uint32_t seed = 1; seed <= kCases; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t end) { return static_cast<int>(random() % end); };
+    const auto blocks = static_cast<Own>(below(3));
+    const auto root = static_cast<Own>(below(3));
+    const std::size_t layers = 1 + random() % 3;
+    const bool recompute = below(3) == 0;
+    const Case tested{blocks, root, layers, recompute, 1 + below(4), /*reshard=*/true, false, seed};
+    const Bytes bytes = bytes_of(tested, dir);
+    EXPECT_LE(bytes.held, bytes.planned) << tested.text();
+    exact += bytes.held == bytes.planned ? 1 : 0;
+  }
+  EXPECT_GT(exact, kCases / 8);
 }
 
 }  // namespace
