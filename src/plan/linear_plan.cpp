@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "plan/module_repeats.hpp"
 
 namespace accel {
 namespace {
@@ -49,14 +51,39 @@ std::string reason_of_filter(const std::vector<std::string>& filter, const std::
   return "";
 }
 
+/// Applies the choice to the attributes that hold the linears. Each linear of `linears` has been chosen or
+/// not by its path alone.
+void follow_attributes(std::vector<PlannedLinear>& linears, const ModuleRepeats& repeats) {
+  std::unordered_set<std::string> replaced;
+  for (const PlannedLinear& linear : linears) {
+    if (linear.is_float8() && repeats.is_visited(linear.module))
+      replaced.insert(repeats.attribute_of(linear.module));
+  }
+  for (PlannedLinear& linear : linears) {
+    if (replaced.contains(repeats.attribute_of(linear.module))) {
+      linear.kept_reason.clear();
+    } else if (linear.is_float8()) {
+      linear.kept_reason =
+          fmt::format("it is another name of '{}', and torchao replaces the first name", linear.repeats);
+    }
+  }
+}
+
 }  // namespace
 
+std::size_t LinearPlan::count() const {
+  return std::count_if(linears.begin(), linears.end(),
+                       [](const PlannedLinear& linear) { return linear.repeats.empty(); });
+}
+
 std::size_t LinearPlan::float8_count() const {
-  return std::count_if(linears.begin(), linears.end(), [](const PlannedLinear& l) { return l.is_float8(); });
+  return std::count_if(linears.begin(), linears.end(), [](const PlannedLinear& linear) {
+    return linear.repeats.empty() && linear.is_float8();
+  });
 }
 
 std::string LinearPlan::summary() const {
-  return fmt::format("{} of {} linears compute in float8", float8_count(), linears.size());
+  return fmt::format("{} of {} linears compute in float8", float8_count(), count());
 }
 
 std::string LinearPlan::warning() const {
@@ -67,11 +94,12 @@ std::string LinearPlan::warning() const {
            "with a weight of two dimensions (the Conv1D of GPT-2 is another class)";
   }
   return fmt::format("nothing computes in float8: of the model's {} linears none is chosen; '{}': {}",
-                     linears.size(), text_of_module(linears.front().module), linears.front().kept_reason);
+                     count(), text_of_module(linears.front().module), linears.front().kept_reason);
 }
 
 LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config& config) {
   const auto shapes = shapes_of(model);
+  const ModuleRepeats repeats(model);
   LinearPlan plan;
   for (const ModuleInfo& module : model.modules) {
     if (!module.class_name.ends_with("Linear")) continue;
@@ -79,7 +107,9 @@ LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config&
     if (weight == shapes.end() || weight->second->size() != 2) continue;
     const bool fits = std::all_of(weight->second->begin(), weight->second->end(),
                                   [](std::int64_t size) { return size % kFloat8Multiple == 0; });
-    plan.linears.push_back({module.name, fits ? "" : kNoMultiple});
+    const std::string& first = repeats.first_path_of(module.name);
+    plan.linears.push_back(
+        {module.name, fits ? "" : kNoMultiple, /*repeats=*/first == module.name ? "" : first});
   }
   require_used(config.filter, plan.linears);
   for (PlannedLinear& linear : plan.linears) {
@@ -87,9 +117,12 @@ LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config&
     if (!reason.empty()) linear.kept_reason = std::move(reason);
   }
   if (config.filter.empty() && !plan.linears.empty()) {
-    plan.linears.back().kept_reason = "it is the last linear";
+    const auto last = std::find_if(plan.linears.rbegin(), plan.linears.rend(),
+                                   [](const PlannedLinear& linear) { return linear.repeats.empty(); });
+    last->kept_reason = "it is the last linear";
     plan.linears.front().kept_reason = "it is the first linear";
   }
+  follow_attributes(plan.linears, repeats);
   return plan;
 }
 

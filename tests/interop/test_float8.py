@@ -209,6 +209,59 @@ def test_accelerate_chooses_the_same_linears(accel, tmp_path, way):
     assert ours == [name for name, module in model.named_modules() if isinstance(module, Float8Linear)] != []
 
 
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+class Repeated(torch.nn.Module):
+    """Calls modules by several names. In `kind` the repeated module is a linear, the first linear, or a block."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 32)
+        self.a = torch.nn.Linear(32, 32)
+        self.b = self.a if kind == "first" else torch.nn.Linear(32, 32)
+        self.c = torch.nn.Linear(32, 32)
+        self.d = self.b if kind == "linear" else torch.nn.Linear(32, 32)
+        block = Block()
+        self.blocks = torch.nn.Sequential(block, Block(), block if kind == "block" else Block())
+        self.more = torch.nn.Sequential(Block(), self.blocks[0] if kind == "block" else Block())
+        self.head = torch.nn.Linear(32, 256)
+        self.last = self.c if kind == "linear" else torch.nn.Identity()
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.d(self.c(self.b(self.a(self.tokens(input_ids)))))
+        return self.head(self.last(self.more(self.blocks(x))))
+
+
+@pytest.mark.parametrize("kind", ["linear", "first", "block"])
+@pytest.mark.parametrize("suffix", ["pt", "pt2"])
+def test_a_module_with_several_names_counts_once(accel, tmp_path, kind, suffix):
+    """torchao replaces the attributes that named_children() comes to, and the others keep the linear."""
+    from accelerate.utils.ao import convert_model_to_fp8_ao
+    from torchao.float8.float8_linear import Float8Linear
+
+    torch.manual_seed(0)
+    model = Repeated(kind)
+    path = tmp_path / f"model.{suffix}"
+    if suffix == "pt":
+        torch.jit.script(model).save(str(path))
+    else:
+        export(model.train(), path, torch.zeros(2, 16, dtype=torch.long), dynamic=FREE)
+    config = config_of(tmp_path, 1, 1, **NO, **{"model.path": str(path)})
+    linears = json.loads(accel("--json", "plan", config).stdout)["linears"]
+    total = sum(isinstance(module, torch.nn.Linear) for module in model.modules())
+    assert f" of {total} linears compute in float8" in accel("launch", config).stderr
+    convert_model_to_fp8_ao(model)
+    theirs = [name for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, Float8Linear)]
+    assert [linear["module"] for linear in linears if linear["float8"]] == theirs != []
+
+
 def test_the_plan_names_the_linears(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = config_of(tmp_path, 2, 3, **VERSION_2)

@@ -86,5 +86,34 @@ TEST(LinearPlanTest, SaysThatNothingIsConverted) {
               HasSubstr("nothing computes in float8: the model has no linears"));
 }
 
+/// A linear `b` with a second name in the same module, and a block with a second name in another module.
+TEST(LinearPlanTest, CountsALinearWithSeveralNamesOnce) {
+  ModelStructure model;
+  model.modules = {{"", "Net"},        {"a", "Linear"},      {"b", "Linear"},         {"c", "Linear"},
+                   {"d", "Linear"},    {"left", "Left"},     {"left.x", "Block"},     {"left.x.up", "Linear"},
+                   {"right", "Right"}, {"right.x", "Block"}, {"right.x.up", "Linear"}};
+  model.parameters = {{{"a.weight"}, {16, 16}, "float32"},
+                      {{"b.weight", "d.weight"}, {16, 16}, "float32"},
+                      {{"b.bias", "d.bias"}, {16}, "float32"},
+                      {{"c.weight"}, {16, 16}, "float32"},
+                      {{"left.x.up.weight", "right.x.up.weight"}, {16, 16}, "float32"},
+                      {{"right.own"}, {16}, "float32"}};
+  config::Float8Config config;
+  config.filter = {"a"};
+  LinearPlan plan = plan_linears(model, config);
+  EXPECT_THAT(float8_of(plan), ElementsAre("b", "c", "left.x.up", "right.x.up"));
+  EXPECT_EQ(plan.summary(), "3 of 4 linears compute in float8");
+  EXPECT_EQ(plan.linears[3].kept_reason, "it is another name of 'b', and torchao replaces the first name");
+  // The last linear is 'c', and not 'd'.
+  model.modules.resize(5);
+  plan = plan_linears(model, {});
+  EXPECT_THAT(float8_of(plan), ElementsAre("b"));
+  EXPECT_EQ(plan.linears[2].kept_reason, "it is the last linear");
+  // Two linears with one weight have biases of their own.
+  model.parameters[2].fqns.pop_back();
+  model.parameters.push_back({{"d.bias"}, {16}, "float32"});
+  EXPECT_THAT(float8_of(plan_linears(model, {})), ElementsAre("b", "c"));
+}
+
 }  // namespace
 }  // namespace accel
