@@ -135,7 +135,9 @@ config::ConfigRequest LaunchFlags::request(const std::string& file) const {
   request.file = file;
   request.environment = environment_variable;
   request.visible_gpus = launch::visible_gpus(environment_variable);
-  request.compute_capability = [] { return machine::least_compute_capability(environment_variable); };
+  request.compute_capability = [](const std::vector<int>& gpu_ids) {
+    return machine::least_compute_capability(environment_variable, gpu_ids);
+  };
   request.flags = settings();
   return request;
 }

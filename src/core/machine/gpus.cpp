@@ -101,11 +101,25 @@ std::optional<double> parse_compute_capability(std::string_view text) {
   return least;
 }
 
-std::optional<double> least_compute_capability(const Environment& environment) {
+std::string names_for_nvidia_smi(const Environment& environment, const std::vector<int>& gpu_ids) {
+  const std::string visible = environment("CUDA_VISIBLE_DEVICES").value_or("");
+  if (gpu_ids.empty()) return visible;
+  const std::vector<std::string> names = visible.empty() ? std::vector<std::string>() : split(visible, ',');
+  std::string joined;
+  for (const int gpu : gpu_ids) {
+    const auto index = static_cast<std::size_t>(gpu);
+    if (!joined.empty()) joined += ',';
+    joined += index < names.size() ? std::string(trim(names[index])) : std::to_string(gpu);
+  }
+  return joined;
+}
+
+std::optional<double> least_compute_capability(const Environment& environment,
+                                               const std::vector<int>& gpu_ids) {
   constexpr std::chrono::seconds kPatience{10};
   std::vector<std::string> command = {"nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"};
-  const auto visible = environment("CUDA_VISIBLE_DEVICES");
-  if (visible && !visible->empty()) command.push_back("--id=" + *visible);
+  const std::string names = names_for_nvidia_smi(environment, gpu_ids);
+  if (!names.empty()) command.push_back("--id=" + names);
   return parse_compute_capability(launch::output_of(command, kPatience, [] { return false; }).text);
 }
 

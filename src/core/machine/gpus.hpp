@@ -39,8 +39,15 @@ struct Gpus {
 /// such as 8.9. Nothing if a line is no such number.
 [[nodiscard]] std::optional<double> parse_compute_capability(std::string_view text);
 
-/// The least compute capability of the visible GPUs: those that CUDA_VISIBLE_DEVICES names, or all. Nothing
-/// if nvidia-smi is not there, does not know it or does not answer within ten seconds.
-[[nodiscard]] std::optional<double> least_compute_capability(const Environment& environment);
+/// The names by which nvidia-smi finds the GPUs `gpu_ids`, joined by commas, or all visible GPUs if there are
+/// no `gpu_ids`. These are indices into CUDA_VISIBLE_DEVICES; without that variable they are the numbers of
+/// nvidia-smi. Empty for all GPUs of the machine.
+[[nodiscard]] std::string names_for_nvidia_smi(const Environment& environment,
+                                               const std::vector<int>& gpu_ids);
+
+/// The least compute capability of the GPUs that names_for_nvidia_smi() says. Nothing if nvidia-smi is not
+/// there, does not know it or does not answer within ten seconds.
+[[nodiscard]] std::optional<double> least_compute_capability(const Environment& environment,
+                                                             const std::vector<int>& gpu_ids);
 
 }  // namespace accel::machine

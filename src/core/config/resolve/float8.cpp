@@ -13,10 +13,10 @@ constexpr std::string_view kFloat8Gather = "fp8_config.enable_fsdp_float8_all_ga
 /// The first compute capability whose tensor cores multiply float8: Ada Lovelace, and Hopper above it.
 constexpr double kFloat8Capability = 8.9;
 
-/// Whether the GPUs of this machine are known to have no float8 products.
+/// The compute capability of the ranks' GPUs, if it is known and they have no float8 products.
 std::optional<double> too_low_capability(const Config& config, const ConfigRequest& request) {
   if (config.launch.use_cpu || request.only_plans || !request.compute_capability) return std::nullopt;
-  const std::optional<double> found = request.compute_capability();
+  const std::optional<double> found = request.compute_capability(config.launch.gpu_ids);
   return found && *found < kFloat8Capability ? found : std::nullopt;
 }
 

@@ -25,9 +25,9 @@ struct ConfigRequest {
   bool only_plans = false;
   bool needs_training_data = true;  ///< False for an evaluation.
   int visible_gpus = 0;
-  /// Says the least compute capability of the visible GPUs, such as 8.9; nothing if it is not known. It is
-  /// called only where that matters, and may be empty.
-  std::function<std::optional<double>()> compute_capability;
+  /// Says the least compute capability of the GPUs of the ranks, such as 8.9; nothing if it is not known. It
+  /// gets their indices among the visible ones, is called only where that matters, and may be empty.
+  std::function<std::optional<double>(const std::vector<int>& gpu_ids)> compute_capability;
   Environment environment;
 };
 

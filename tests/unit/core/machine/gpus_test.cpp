@@ -69,6 +69,18 @@ TEST_F(GpusTest, NotOfWhatNvidiaSmiSaysOtherwise) {
     EXPECT_THAT(parse_nvidia_smi(text).gpus, IsEmpty()) << text;
 }
 
+// CUDA numbers the devices of the variable from 0.
+TEST_F(GpusTest, NamesTheGpusOfTheRanks) {
+  const auto names = [](std::optional<std::string> visible, const std::vector<int>& gpu_ids) {
+    return names_for_nvidia_smi([=](const std::string&) { return visible; }, gpu_ids);
+  };
+  EXPECT_EQ(names(std::nullopt, {}), "");
+  EXPECT_EQ(names(std::nullopt, {1, 3}), "1,3");
+  EXPECT_EQ(names("5,GPU-a1, 2", {}), "5,GPU-a1, 2");
+  EXPECT_EQ(names("5,GPU-a1, 2", {2, 0}), "2,5");
+  EXPECT_EQ(names("5,GPU-a1", {1}), "GPU-a1");
+}
+
 TEST_F(GpusTest, TheLeastComputeCapabilityCounts) {
   EXPECT_EQ(parse_compute_capability("9.0\n8.6\n8.9\n"), 8.6);
   EXPECT_EQ(parse_compute_capability("12.0\n"), 12.0);

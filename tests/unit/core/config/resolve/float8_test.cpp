@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config_file_fixture.hpp"
 #include "core/config/resolve/no_effect.hpp"
 
@@ -109,7 +111,7 @@ TEST_F(Float8ConfigTest, BecomesFloat16OnAnOlderGpu) {
     request.visible_gpus = 1;
     request.only_plans = only_plans;
     request.environment = [](const std::string&) { return std::nullopt; };
-    request.compute_capability = [=] { return capability; };
+    request.compute_capability = [=](const std::vector<int>&) { return capability; };
     return load_config(request);
   };
   const LoadedConfig older = loaded_with(8.0, false);
@@ -123,6 +125,25 @@ TEST_F(Float8ConfigTest, BecomesFloat16OnAnOlderGpu) {
        {std::optional(8.9), std::optional(9.0), std::optional<double>()})
     EXPECT_TRUE(loaded_with(capability, false).config.has_float8());
   EXPECT_TRUE(loaded_with(8.0, true).config.has_float8());
+}
+
+// An older GPU beside those of the ranks does not matter.
+TEST_F(Float8ConfigTest, AsksAboutTheGpusOfTheRanks) {
+  const auto precision_with = [&](const std::string& gpu_ids) {
+    accel::testing::write_file(dir_ / "run.yaml",
+                               "mixed_precision: fp8\ngpu_ids: '" + gpu_ids + "'\n" + training());
+    ConfigRequest request;
+    request.file = dir_ / "run.yaml";
+    request.visible_gpus = 3;
+    request.environment = [](const std::string&) { return std::nullopt; };
+    request.compute_capability = [](const std::vector<int>& gpus) {
+      return std::find(gpus.begin(), gpus.end(), 0) == gpus.end() ? 9.0 : 8.0;
+    };
+    return load_config(request).config.mixed_precision;
+  };
+  EXPECT_EQ(precision_with("1"), "fp8");
+  EXPECT_EQ(precision_with("0"), "fp16");
+  EXPECT_EQ(precision_with("all"), "fp16");
 }
 
 }  // namespace
