@@ -44,6 +44,17 @@ void require_used(const std::vector<std::string>& filter, const std::vector<Plan
   }
 }
 
+/// The reason of replace_linears(), which no plan without the model's code can find in general.
+constexpr const char* kNoProduct = "its code has no product of its weight";
+
+/// The linears whose weight torch.nn.MultiheadAttention uses in its own code.
+bool is_out_proj_of_attention(const ModuleInfo& module,
+                              const std::unordered_map<std::string, std::string>& classes) {
+  if (module.class_name != "NonDynamicallyQuantizableLinear") return false;
+  const auto parent = classes.find(parent_of(module.name));
+  return parent != classes.end() && parent->second == "MultiheadAttention";
+}
+
 std::string reason_of_filter(const std::vector<std::string>& filter, const std::string& module) {
   for (const std::string& word : filter) {
     if (module.find(word) != std::string::npos) return fmt::format("training.float8.filter has '{}'", word);
@@ -89,9 +100,8 @@ std::string LinearPlan::summary() const {
 std::string LinearPlan::warning() const {
   if (float8_count() > 0) return "";
   if (linears.empty()) {
-    return "nothing computes in float8: the model has no linears, which are modules of a class such as "
-           "Linear "
-           "with a weight of two dimensions (the Conv1D of GPT-2 is another class)";
+    return "nothing computes in float8: the model has no linears, which are modules whose class name ends "
+           "in 'Linear', with a weight of two dimensions (the Conv1D of GPT-2 is another class)";
   }
   return fmt::format("nothing computes in float8: of the model's {} linears none is chosen; '{}': {}",
                      count(), text_of_module(linears.front().module), linears.front().kept_reason);
@@ -100,6 +110,8 @@ std::string LinearPlan::warning() const {
 LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config& config) {
   const auto shapes = shapes_of(model);
   const ModuleRepeats repeats(model);
+  std::unordered_map<std::string, std::string> classes;
+  for (const ModuleInfo& module : model.modules) classes.emplace(module.name, module.class_name);
   LinearPlan plan;
   for (const ModuleInfo& module : model.modules) {
     if (!module.class_name.ends_with("Linear")) continue;
@@ -108,8 +120,10 @@ LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config&
     const bool fits = std::all_of(weight->second->begin(), weight->second->end(),
                                   [](std::int64_t size) { return size % kFloat8Multiple == 0; });
     const std::string& first = repeats.first_path_of(module.name);
-    plan.linears.push_back(
-        {module.name, fits ? "" : kNoMultiple, /*repeats=*/first == module.name ? "" : first});
+    const std::string reason = !fits                                       ? kNoMultiple
+                               : is_out_proj_of_attention(module, classes) ? kNoProduct
+                                                                           : "";
+    plan.linears.push_back({module.name, reason, /*repeats=*/first == module.name ? "" : first});
   }
   require_used(config.filter, plan.linears);
   for (PlannedLinear& linear : plan.linears) {

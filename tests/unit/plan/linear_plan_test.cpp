@@ -86,6 +86,23 @@ TEST(LinearPlanTest, SaysThatNothingIsConverted) {
               HasSubstr("nothing computes in float8: the model has no linears"));
 }
 
+// The engine finds no product of its weight. In another module the class is a linear as any other.
+TEST(LinearPlanTest, LeavesTheOutputProjectionOfMultiheadAttention) {
+  ModelStructure model;
+  model.modules = {{"", "Net"},
+                   {"first", "Linear"},
+                   {"attention", "MultiheadAttention"},
+                   {"attention.out_proj", "NonDynamicallyQuantizableLinear"},
+                   {"alone", "NonDynamicallyQuantizableLinear"},
+                   {"last", "Linear"}};
+  for (const char* name : {"first", "attention.out_proj", "alone", "last"})
+    model.parameters.push_back({{std::string(name) + ".weight"}, {16, 16}, "float32"});
+  const LinearPlan plan = plan_linears(model, {});
+  EXPECT_THAT(float8_of(plan), ElementsAre("alone"));
+  EXPECT_EQ(plan.linears[1].kept_reason, "its code has no product of its weight");
+  EXPECT_EQ(plan.summary(), "1 of 4 linears compute in float8");
+}
+
 /// A linear `b` with a second name in the same module, and a block with a second name in another module.
 TEST(LinearPlanTest, CountsALinearWithSeveralNamesOnce) {
   ModelStructure model;
