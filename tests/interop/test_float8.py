@@ -262,6 +262,28 @@ def test_a_module_with_several_names_counts_once(accel, tmp_path, kind, suffix):
     assert [linear["module"] for linear in linears if linear["float8"]] == theirs != []
 
 
+class Dense(torch.nn.Linear):
+    pass
+
+
+def test_a_linear_whose_class_has_another_name_is_named(accel, tmp_path):
+    """The model file has no base classes: Accelerate converts such a module, and accel says that it does not."""
+    from accelerate.utils.ao import convert_model_to_fp8_ao
+    from torchao.float8.float8_linear import Float8Linear
+
+    torch.manual_seed(0)
+    linears = [torch.nn.Linear(32, 32), Dense(32, 32), torch.nn.Linear(32, 32), torch.nn.Linear(32, 256)]
+    model = torch.nn.Sequential(torch.nn.Embedding(256, 32), *linears)
+    torch.jit.trace(model, torch.zeros(4, 32, dtype=torch.long)).save(str(tmp_path / "model.pt"))
+    config = config_of(tmp_path, 1, 1, **NO, **{"model.path": str(tmp_path / "model.pt")})
+    ours = [linear["module"] for linear in json.loads(accel("--json", "plan", config).stdout)["linears"] if linear["float8"]]
+    convert_model_to_fp8_ao(model)
+    theirs = [name for name, module in model.named_modules() if isinstance(module, Float8Linear)]
+    missing = [name for name in theirs if name not in ours]
+    assert missing == ["2"]
+    assert "because the name of their class does not end in 'Linear': '2'. Accelerate" in accel("launch", config).stderr
+
+
 def test_the_plan_names_the_linears(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = config_of(tmp_path, 2, 3, **VERSION_2)

@@ -1,5 +1,8 @@
 #include "train/fsdp/float8_linears.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -7,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "structure/structure.hpp"
 #include "train/graph/passes/replace_linears.hpp"
 #include "train/graph/run/float8_linear.hpp"
 
@@ -48,9 +52,36 @@ LinearFunctions functions_of(const torch::jit::Module& root, LinearPlan& plan, c
   return functions;
 }
 
+std::vector<std::string> other_names(const torch::jit::Module& root, const LinearPlan& plan) {
+  std::unordered_set<std::string> planned;
+  for (const PlannedLinear& linear : plan.linears) planned.insert(linear.module);
+  std::vector<std::string> others;
+  for (const std::string& module : modules_with_product(root)) {
+    if (!planned.contains(module)) others.push_back(module);
+  }
+  return others;
+}
+
 }  // namespace
 
 Float8Linears::Float8Linears(const torch::jit::Module& root, LinearPlan plan, config::Float8Recipe recipe)
-    : plan_(std::move(plan)), registration_(functions_of(root, plan_, recipe)) {}
+    : plan_(std::move(plan)),
+      other_names_(other_names(root, plan_)),
+      registration_(functions_of(root, plan_, recipe)) {}
+
+std::string Float8Linears::warning_of_names() const {
+  if (other_names_.empty()) return "";
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::string> named;
+  for (std::size_t i = 0; i < std::min(kNamed, other_names_.size()); ++i)
+    named.push_back(fmt::format("'{}'", text_of_module(other_names_[i])));
+  return fmt::format(
+      "these modules multiply by a weight of their own and do not compute in float8, because the name of "
+      "their "
+      "class does not end in 'Linear': {}{}. Accelerate converts those that are derived from "
+      "torch.nn.Linear; "
+      "to convert them here, export them with such a name",
+      fmt::join(named, ", "), other_names_.size() > kNamed ? " and others" : "");
+}
 
 }  // namespace accel::train

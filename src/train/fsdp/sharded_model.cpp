@@ -173,6 +173,7 @@ void ShardedModel::use_float8(const config::Float8Config& config, const ModelStr
   if (groups_.world().rank() != 0) return;
   const std::string warning = plan.warning();
   warning.empty() ? log::info(plan.summary()) : log::warn(warning);
+  if (const std::string names = float8_->warning_of_names(); !names.empty()) log::warn(names);
 }
 
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {

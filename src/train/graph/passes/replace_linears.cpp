@@ -20,13 +20,36 @@ bool is_own_weight(const Value* value, const Value* self) {
   return node->kind() == c10::prim::GetAttr && node->s(c10::attr::name) == "weight" && node->input() == self;
 }
 
+bool is_product(const Node* node, const Value* self) {
+  return node->kind() == c10::aten::linear && is_own_weight(node->input(1), self);
+}
+
+bool has_product(const Block* block, const Value* self) {
+  for (const Node* node : block->nodes()) {
+    if (is_product(node, self)) return true;
+    for (const Block* inner : node->blocks()) {
+      if (has_product(inner, self)) return true;
+    }
+  }
+  return false;
+}
+
+bool has_product(const c10::ClassType& type) {
+  for (torch::jit::Function* method : type.methods()) {
+    if (!method->isGraphFunction()) continue;
+    const Graph& graph = *torch::jit::toGraphFunction(*method).graph();
+    if (has_product(graph.block(), graph.inputs().at(0))) return true;
+  }
+  return false;
+}
+
 /// Replaces the products in a block of a method whose module is `self`. Returns their number.
 int replace(Block* block, Value* self) {
   int count = 0;
   const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (Node* node : nodes) {
     for (Block* inner : node->blocks()) count += replace(inner, self);
-    if (node->kind() != c10::aten::linear || !is_own_weight(node->input(1), self)) continue;
+    if (!is_product(node, self)) continue;
     Node* call = node->owningGraph()->create(c10::Symbol::fromQualString(kModuleLinear),
                                              {self, node->input(0), node->input(1), node->input(2)}, 1);
     call->output()->setType(c10::TensorType::get());
@@ -64,6 +87,19 @@ std::vector<std::string> replace_linears(const torch::jit::Module& root,
     if (entry->second == 0) without_product.push_back(module.name);
   }
   return without_product;
+}
+
+std::vector<std::string> modules_with_product(const torch::jit::Module& root) {
+  std::vector<std::string> modules;
+  for (const auto& module : root.named_modules()) {
+    const c10::ClassTypePtr type = module.value.type();
+    const auto slot = type->findAttributeSlot("weight");
+    if (!slot) continue;
+    const c10::IValue weight = module.value._ivalue()->getSlot(*slot);
+    if (weight.isTensor() && weight.toTensor().dim() == 2 && has_product(*type))
+      modules.push_back(module.name);
+  }
+  return modules;
 }
 
 }  // namespace accel::train
