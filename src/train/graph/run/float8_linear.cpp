@@ -85,6 +85,7 @@ at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
 constexpr const char* kRowwise = "rowwise";
+constexpr const char* kInputShape = "input_shape";
 constexpr const char* kPlainWeightGradient = "plain_weight_gradient";
 
 /// The product of a float8 linear without its bias. Inputs of both products of a recipe with one scale are
@@ -93,7 +94,10 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             bool rowwise, bool plain_weight_gradient, at::ScalarType dtype) {
-    context->save_for_backward({input, weight});
+    // The gradient of each factor needs the other one. A frozen weight keeps no input alive.
+    context->save_for_backward(
+        {weight.requires_grad() ? input : at::Tensor(), input.requires_grad() ? weight : at::Tensor()});
+    context->saved_data[kInputShape] = input.sizes().vec();
     context->saved_data[kRowwise] = rowwise;
     context->saved_data[kPlainWeightGradient] = plain_weight_gradient;
     const ScaledOver inner = rowwise ? ScaledOver(1) : std::nullopt;
@@ -120,7 +124,7 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
       const Float8Matrix g = to_float8(gradient, gradient_type, over(1), rowwise);
       const Float8Matrix w =
           to_float8(weight, at::kFloat8_e4m3fn, is_plain ? std::nullopt : over(0), rowwise);
-      of_input = product(g, w, dtype).reshape(input.sizes());
+      of_input = product(g, w, dtype).reshape(context->saved_data.at(kInputShape).toIntVector());
     }
     if (context->needs_input_grad(1)) {
       const at::Tensor x = as_matrix(input);

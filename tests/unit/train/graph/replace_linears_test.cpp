@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "train/graph/run/autocast.hpp"
@@ -103,6 +105,33 @@ TEST(Float8LinearTest, GradientsThatNobodyNeedsAreNotComputed) {
   at::Tensor trained = weight.detach().clone().requires_grad_();
   float8_linear(plain, trained, at::Tensor(), {}).sum().backward();
   EXPECT_TRUE(trained.grad().equal(at::full({32, 16}, 4.0)));
+}
+
+// The judge is autograd's rule for the plain linear.
+TEST(Float8LinearTest, SavesWhatAPlainLinearSaves) {
+  using Linear = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  // Whether the graph of a product keeps the input and the weight.
+  const auto saved = [](const Linear& linear, bool input_trains, bool weight_trains) {
+    // Copies, because the graph holds each leaf as the place of its gradient.
+    const at::Tensor input = at::ones({4, 16}).requires_grad_(input_trains).clone();
+    const at::Tensor weight = at::ones({32, 16}).requires_grad_(weight_trains).clone();
+    // A view holds the storage, and the tensor itself is held as an object.
+    const auto holders = [](const at::Tensor& tensor) {
+      return tensor.use_count() + tensor.storage().use_count();
+    };
+    const auto of_input = holders(input);
+    const auto of_weight = holders(weight);
+    const at::Tensor result = linear(input, weight);
+    return std::pair(holders(input) > of_input, holders(weight) > of_weight);
+  };
+  const Linear float8 = [](const at::Tensor& x, const at::Tensor& w) {
+    return float8_linear(x, w, at::Tensor(), {});
+  };
+  const Linear plain = [](const at::Tensor& x, const at::Tensor& w) { return at::linear(x, w); };
+  for (const auto& [input, weight] :
+       {std::pair(true, true), std::pair(true, false), std::pair(false, true), std::pair(false, false)})
+    EXPECT_EQ(saved(float8, input, weight), saved(plain, input, weight)) << input << weight;
+  EXPECT_EQ(saved(float8, true, false), std::pair(false, true));
 }
 
 /// Switches oneDNN off in _scaled_mm, as it is on a processor without AMX.
