@@ -48,4 +48,6 @@ def accelerator(request, monkeypatch):
     """The kind of the device: "cuda", or "sim"."""
     if request.param == "sim":
         monkeypatch.setenv("ACCEL_DEVICE_MODULE", str(SIM))
+        # Peers that were imported by other tests of this process hide the machine's GPUs.
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return request.param

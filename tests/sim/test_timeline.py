@@ -19,6 +19,7 @@ HOST = 9999
 def steps(accel, tmp_path, monkeypatch):
     """steps(**OPTIONS) trains on two ranks with NCCL and returns the events of rank 0, a list for each step."""
     monkeypatch.setenv("ACCEL_DEVICE_MODULE", str(sim_device.MODULE))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("ACCEL_SIM_TRACE", str(tmp_path / "trace"))
     monkeypatch.setenv("ACCEL_SIM_SPEEDS", SPEEDS)
 
