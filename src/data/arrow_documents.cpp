@@ -138,7 +138,8 @@ class ArrowDocuments final : public DocumentSource {
   struct FileOfRows {
     DataFile file;
     std::int64_t first_document = 0;
-    std::array<Integers, kColumnNames.size()> integers{};  ///< Of no bytes for a column that is not there.
+    /// How each column is stored; an item of a column that is not there has 0 bytes.
+    std::array<Integers, kColumnNames.size()> integers{};
   };
   /// The documents of a record batch.
   struct Part {
@@ -194,7 +195,7 @@ class ArrowDocuments final : public DocumentSource {
                  const std::array<std::optional<std::size_t>, kColumnNames.size()>& numbers) {
     Part part{.file = files_.size(), .first_document = size()};
     require_room(batch.rows);
-    std::vector<std::int64_t> begins;  // Of the tokens of each row.
+    std::vector<std::int64_t> begins;  // Each is the place of a row's first token.
     for (std::size_t i = 0; i < kColumnNames.size(); ++i) {
       if (!numbers[i]) continue;
       const ArrowColumn& column = columns[*numbers[i]];

@@ -21,7 +21,7 @@ constexpr std::size_t kMagicBytes = 8;  // The magic and two bytes of padding.
 constexpr std::size_t kPrefixBytes = 8;
 constexpr std::uint64_t kContinuation = 0xffffffff;
 constexpr std::int16_t kOldestVersion = 3;                 // V4, of Arrow 0.8.
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;  // Of a batch, so that sums do not overflow.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 40;  // A batch may have so many: sums cannot overflow.
 
 // Codes of the union MessageHeader in Message.fbs.
 constexpr unsigned kSchema = 1;
@@ -70,7 +70,7 @@ class BatchReader {
   }
 
  private:
-  static constexpr std::size_t kStructBytes = 16;  // Of a node and of a buffer: two integers of 8 bytes.
+  static constexpr std::size_t kStructBytes = 16;  // A node, or a buffer, is two integers of 8 bytes.
 
   void require_uncompressed() const {
     const auto compression = batch_.table(3);
@@ -100,7 +100,7 @@ class BatchReader {
         refuse_arrow(fmt::format("it has {} values, but the batch has {} rows", count, rows));
       chunk.counts.push_back(count);
       chunk.has_nulls |= batch_.int64_of(nodes_, node_ + level, kStructBytes, 8) != 0;
-      ++buffer;  // Which values are null.
+      ++buffer;  // The first buffer of a level says which values are null.
       if (level == column.lists.size()) break;
       const ArrowList& list = column.lists[level];
       chunk.offsets_at.push_back(

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/tensor/dtype.hpp"
-#include "data/flat_buffer.hpp"
+#include "data/flat_table.hpp"
 
 namespace accel {
 
@@ -26,7 +26,7 @@ struct ArrowColumn {
   ckpt::DType dtype = ckpt::DType::kUnknown;
   std::vector<ArrowList> lists;  ///< From the outermost to the innermost.
   std::size_t nodes = 0;         ///< How many entries it has in the list of nodes of each record batch.
-  std::size_t buffers = 0;       ///< And in that of buffers, beside those of `views`.
+  std::size_t buffers = 0;       ///< How many it has in the list of buffers, beside those of `views`.
   std::size_t views = 0;         ///< How many of its parts have a number of buffers that each batch says.
 };
 

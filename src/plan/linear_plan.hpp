@@ -32,11 +32,11 @@ struct LinearPlan {
   [[nodiscard]] std::string warning() const;
 };
 
-/// Chooses the linears that compute in float8 as Accelerate does for torchao: all but the first and the last,
-/// and but those with a size that is not a multiple of 16. A filter of the configuration takes the place of
-/// the first and the last. A linear that is held by several attributes is replaced where torchao replaces
-/// it: in an attribute that named_children() comes to. A word of the filter that no linear's path contains is
-/// an Error of kind kUsage.
+/// Chooses the linears that compute in float8 as Accelerate does for torchao. The first and the last stay as
+/// they are, and so do those with a size that is not a multiple of 16. A filter of the configuration takes
+/// the place of the first and the last. A linear that is held by several attributes is replaced where torchao
+/// replaces it: in an attribute that named_children() comes to. A word of the filter that no linear's path
+/// contains is an Error of kind kUsage.
 [[nodiscard]] LinearPlan plan_linears(const ModelStructure& model, const config::Float8Config& config);
 
 }  // namespace accel

@@ -35,8 +35,8 @@ using Seconds = double;
 /// When each piece of work would have begun and ended on a device with these speeds. It is a model: its times
 /// follow from the order of the work and the speeds alone, so that they are the same in each run.
 ///
-/// If ACCEL_SIM_TRACE names a directory, all of it is written there as rank_N.json, which Perfetto and Chrome
-/// can open.
+/// If ACCEL_SIM_TRACE names a directory, all of it is written there as rank_N.json, a list of Chrome's trace
+/// events.
 class Timeline {
  public:
   explicit Timeline(const Speeds& speeds);

@@ -3,10 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-
-#include "base/files/flight_record.hpp"
-
 namespace accel::train {
 
 SplitNumber::SplitNumber(const at::Tensor& scalar) {
@@ -15,12 +11,6 @@ SplitNumber::SplitNumber(const at::Tensor& scalar) {
   } else {
     on_device = scalar.to(at::kDouble);
   }
-}
-
-double SplitNumber::read() const {
-  if (!on_device.defined()) return on_host;
-  const flight::HostSync sync(!on_device.is_cpu());
-  return on_host + on_device.item<double>();
 }
 
 std::vector<double> sum_over_ranks(std::span<const SplitNumber> own, Group& group) {

@@ -18,9 +18,6 @@ struct SplitNumber {
   SplitNumber(const at::Tensor& scalar);
   SplitNumber(double value, at::Tensor scalar) : on_host(value), on_device(std::move(scalar)) {}
 
-  /// Returns the whole number. The host waits for the device if a part is there.
-  [[nodiscard]] double read() const;
-
   double on_host = 0;
   at::Tensor on_device;  ///< A float64 scalar; undefined if the host knows the whole number.
 };

@@ -20,7 +20,8 @@ struct Float8Rules {
 ///
 /// Every operand of a product is cast to float8 with a scale from its largest absolute value. Input and
 /// weight are float8_e4m3fn. The gradient of the output is float8_e5m2, and with `rowwise` float8_e4m3fn.
-/// What is saved for backward is the input and the weight themselves. The result has the dtype of the input,
+/// Backward keeps the weight if the input has a gradient, and the input if the weight has one, both as they
+/// are and not in float8. The result has the dtype of the input,
 /// or that of autocast. On a GPU `out` and `in` must be multiples of 16; a CPU has no such rule.
 [[nodiscard]] at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight,
                                        const at::Tensor& bias, const Float8Rules& rules);

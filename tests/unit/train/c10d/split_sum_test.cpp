@@ -44,7 +44,6 @@ TEST(SplitSumTest, OneRankAddsItsParts) {
   Group group = Group::over(c10::make_intrusive<FakeBackend>(0, 1), at::kCPU);
   const std::array<SplitNumber, 2> own = {SplitNumber(1, at::full({}, 2, at::kDouble)), 4.0};
   EXPECT_THAT(sum_over_ranks(own, group), ElementsAre(3, 4));
-  EXPECT_EQ(own[0].read(), 3);
   EXPECT_TRUE(sum_over_ranks({}, group).empty());
 }
 

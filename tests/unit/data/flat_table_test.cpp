@@ -1,4 +1,4 @@
-#include "data/flat_buffer.hpp"
+#include "data/flat_table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "data/flat_buffer.hpp"
+#include "data/flat_table.hpp"
 
 #include "base/error.hpp"
 #include "ckpt/io/endian.hpp"
@@ -27,8 +27,8 @@ std::uint64_t FlatTable::uint_at(std::uint64_t at, std::size_t width) const {
 std::uint64_t FlatTable::followed(std::uint64_t at) const { return at + uint_at(at, kOffsetBytes); }
 
 std::uint64_t FlatTable::place_of(unsigned field) const {
-  // A table begins with the signed distance to its list of places, which begins with its own size in bytes
-  // and that of the table.
+  // A table begins with the signed distance to its list of places. The list begins with two sizes in bytes:
+  // its own and the table's.
   const auto distance = static_cast<std::int32_t>(uint_at(at_, kOffsetBytes));
   const std::int64_t list = static_cast<std::int64_t>(at_) - distance;
   if (list < 0) refuse_message();
