@@ -207,23 +207,32 @@ TEST_F(DeviceSnapshotTest, SmallTensorsOfADeviceAndLargeOnesOfTheHostShareNoMemo
 }
 
 TEST_F(DeviceSnapshotTest, TwoThreadsMayWaitForRoom) {
-  begin(kBytes, 2);
+  constexpr std::int64_t kPart = 1 << 14;
+  begin(100 * kPart * sizeof(float), 0);
   open();
-  const at::Tensor on_host = at::full({kMany / 2}, 7, at::kDouble);
-  std::vector<ItemSource> more = {{on_host, 0, on_host.numel()}};
-  snapshot_->add(more, {{on_host}}, {});
-  snapshot_->copy_ahead();  // The first tensor takes all the room.
+  const std::vector<std::int64_t> sizes = {30 * kPart, 30 * kPart, 100 * kPart};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    tensors_.push_back(at::full({sizes[i]}, static_cast<double>(i), at::kFloat));
+    sources_.push_back({tensors_[i], 0, sizes[i]});
+  }
+  const at::Tensor on_host = at::full({30 * kPart}, 7, at::kDouble);
+  sources_.push_back({on_host, 0, on_host.numel()});
+  std::vector<at::Tensor> all = tensors_;
+  all.push_back(on_host);
+  snapshot_->add(sources_, all, {});
+  snapshot_->copy_ahead();  // The first two tensors are copied, and there is no room for the third one.
   auto changed = std::async(std::launch::async, [&] {
-    snapshot_->keep(on_host);
+    snapshot_->keep(on_host);  // There is no room for it either, before the first tensor has been written.
     on_host.fill_(-1);
-    change(0);
-    change(1);
+    change(2);
   });
   auto written = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(50ms);  // Both wait by now.
-    expect_written(0);
-    expect_written(1);
-    EXPECT_TRUE(read_all(*snapshot_, more[0]).equal(at::full({kMany / 2}, 7, at::kDouble)));
+    EXPECT_TRUE(read_all(*snapshot_, sources_[0]).equal(at::full({sizes[0]}, 0, at::kFloat)));
+    std::this_thread::sleep_for(50ms);  // The tensor of the host has the room.
+    for (const std::size_t i : {std::size_t{2}, std::size_t{1}})
+      EXPECT_TRUE(read_all(*snapshot_, sources_[i]).equal(at::full({sizes[i]}, static_cast<double>(i))));
+    EXPECT_TRUE(read_all(*snapshot_, sources_[3]).equal(at::full({on_host.numel()}, 7, at::kDouble)));
   });
   EXPECT_EQ(written.wait_for(30s), std::future_status::ready);
   EXPECT_EQ(changed.wait_for(30s), std::future_status::ready);
