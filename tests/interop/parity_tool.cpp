@@ -27,6 +27,7 @@
 #include "../unit/train/late_storage.hpp"
 #include "base/files/file.hpp"
 #include "train/c10d/group.hpp"
+#include "train/c10d/split_sum.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
@@ -99,9 +100,10 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
       model.finish_backward();
       loss_sum += loss.item<double>();
     }
-    std::array<double, 2> sums = {
-        loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards()).read()};
-    group.all_reduce_sum(sums);
+    std::vector<double> sums = sum_over_ranks(
+        std::array<SplitNumber, 2>{
+            loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards())},
+        group);
     sums[1] /= model.groups().mesh().replicas();
     losses.push_back(sums[0] / group.size());
     norms.push_back(std::sqrt(sums[1]));
