@@ -74,6 +74,22 @@ class Branches(torch.nn.Module):
         return x + len("self.layers 'text'")
 
 
+class Wrapped(torch.Tensor):
+    """A tensor of a class around another one, as torchao's float8 weights are."""
+
+    @staticmethod
+    def __new__(cls, values, **_):
+        return torch.Tensor._make_wrapper_subclass(cls, values.size(), dtype=values.dtype, device="cpu")
+
+    def __init__(self, values, **others):
+        self._tensor = values
+        self.__dict__.update(others)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, _, args, kwargs=None):
+        return function(*[arg._tensor if isinstance(arg, Wrapped) else arg for arg in args], **(kwargs or {}))
+
+
 STATES = {
     "tensor": torch.zeros(2, 3),
     "state_dict": Small().state_dict(),
@@ -82,6 +98,8 @@ STATES = {
     "fp8": torch.zeros(4, dtype=torch.float8_e4m3fn),
     "parameter": torch.nn.Parameter(torch.zeros(2)),
     "scalar": torch.tensor(1.5),
+    "wrapped": {"one": Wrapped(torch.zeros(2, 3)), "two": Wrapped(torch.zeros(2), scale=torch.ones(1)), "in_another": Wrapped(Wrapped(torch.zeros(2))),
+                "float8": Wrapped(torch.zeros(2), _linear_mm_config=(1,), _dtype=torch.float8_e4m3fn, _precomputed_scale=torch.tensor(0.5))},
 }
 
 VALUES = {

@@ -60,7 +60,8 @@ pickle::Value TorchFile::read_pickle() const { return pickle::parse(read_pickle_
 
 std::uint64_t TorchFile::offset_of(const TorchTensor& tensor) const {
   if (!tensor.obstacle.empty()) {
-    throw Error(ErrorKind::kFailure, fmt::format("it is {}, which accel does not read", tensor.obstacle));
+    throw Error(ErrorKind::kFailure, fmt::format("it is {}, which accel does not read", tensor.obstacle))
+        .hint("save it as a plain tensor, or leave it out");
   }
   const auto skipped =
       checked_mul(static_cast<std::uint64_t>(tensor.storage_offset), item_bytes(tensor.dtype));

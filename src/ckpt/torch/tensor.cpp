@@ -107,6 +107,30 @@ TorchTensor without_data(std::string_view obstacle, const Value& dtype, const Va
 constexpr std::array<std::string_view, 4> kFloat8Attributes = {"_dtype", "_linear_mm_config",
                                                                "_precomputed_scale", "_tensor"};
 
+bool is_float8_attribute(const std::pair<Value, Value>& attribute) {
+  const auto* name = attribute.first.get<std::string>();
+  return name != nullptr && std::ranges::find(kFloat8Attributes, *name) != kFloat8Attributes.end();
+}
+
+// Whether `value` is or holds a tensor or a floating-point number, which the values of a wrapper may depend
+// on.
+bool has_factor(const Value& value) {
+  return value.get<double>() != nullptr || value.get<pickle::Persistent>() != nullptr ||
+         pickle::any_part(value, has_factor);
+}
+
+// The attribute that the values of a wrapper are, if they depend on no other one; else nullptr.
+const Value* only_factor_of(const pickle::Pairs& attributes) {
+  if (std::ranges::all_of(attributes, is_float8_attribute)) return pickle::find(attributes, "_tensor");
+  const Value* only = nullptr;
+  for (const auto& [name, item] : attributes) {
+    if (!has_factor(item)) continue;
+    if (only != nullptr) return nullptr;
+    only = &item;
+  }
+  return only;
+}
+
 // The arguments are (class, dtype, size, strides, offset, layout, device, requires_grad). The values of most
 // classes depend on several attributes, such as data and a scale, in a way that only the class knows.
 TorchTensor wrapped_of(const Values& args, const Value* state, const Value& value) {
@@ -117,13 +141,7 @@ TorchTensor wrapped_of(const Values& args, const Value* state, const Value& valu
                                type != nullptr ? type->qualified() : pickle::describe(args[0])),
                    args[1], args[2]);
   const pickle::Pairs* attributes = state != nullptr ? pickle::mapping_of(*state) : nullptr;
-  if (attributes == nullptr) return wrapper;
-  for (const auto& [key, item] : *attributes) {
-    const auto* name = key.get<std::string>();
-    if (name == nullptr || std::ranges::find(kFloat8Attributes, *name) == kFloat8Attributes.end())
-      return wrapper;
-  }
-  const Value* held = pickle::find(*attributes, "_tensor");
+  const Value* held = attributes != nullptr ? only_factor_of(*attributes) : nullptr;
   std::optional<TorchTensor> data = held != nullptr ? torch_tensor_of(*held) : std::nullopt;
   const bool is_data =
       data && data->dtype == wrapper.dtype && data->shape == wrapper.shape && data->obstacle.empty();

@@ -45,8 +45,8 @@ struct TorchStorage {
 [[nodiscard]] std::optional<TorchStorage> torch_storage_of(const pickle::Value& value);
 
 /// The tensor that `value` describes, or nothing if it is something else. A parameter, a tensor with
-/// attributes, a tensor of a derived class and a float8 weight of torchao give the tensor of
-/// their data (docs/formats.md, "Tensors in the pickle"). Throws Error (kCorrupt) if the description
+/// attributes, a tensor of a derived class and a class that wraps one tensor give the tensor of their data
+/// (docs/formats.md, "Tensors in the pickle"). Throws Error (kCorrupt) if the description
 /// contradicts itself: a negative size or stride, or elements beyond the storage.
 [[nodiscard]] std::optional<TorchTensor> torch_tensor_of(const pickle::Value& value);
 

@@ -94,21 +94,54 @@ Value wrapper_with(const Dict& attributes) {
        Tuple{{Global("my", "Wrapper"), Global("torch", "float32"), Tuple{{2}}}}, attributes});
 }
 
+std::string obstacle_of(const Dict& attributes) {
+  return torch_tensor_of(wrapper_with(attributes))->obstacle;
+}
+
+constexpr std::string_view kIsWrapper = "a tensor of the class my.Wrapper";
+
 TEST(TorchTensorTest, AWrapperIsItsDataIfNothingElseChangesIt) {
-  const Value data = pickle_of_tensor(DType::kFloat32, {2}, "0");
+  const Value data = pickle_of_tensor(DType::kFloat32, {2}, "7");
   const Value scalar = pickle_of_tensor(DType::kFloat32, {}, "1");
-  const auto obstacle = [](const Dict& attributes) {
-    return torch_tensor_of(wrapper_with(attributes))->obstacle;
-  };
-  EXPECT_EQ(obstacle(Dict{{{"_tensor", data}, {"_dtype", 1}}}), "");
-  EXPECT_EQ(obstacle(Dict{{{"_tensor", data}, {"_precomputed_scale", scalar}}}), "");
+  for (const Dict& attributes :
+       {Dict{{{"_tensor", data}, {"_dtype", 1}}}, Dict{{{"_tensor", data}, {"_precomputed_scale", scalar}}},
+        Dict{{{"elem", data}}}, Dict{{{"name", "w"}, {"elem", data}, {"of", Global("my", "Class")}}},
+        Dict{{{"outer", wrapper_with(Dict{{{"inner", data}}})}}}}) {
+    const std::optional<TorchTensor> found = torch_tensor_of(wrapper_with(attributes));
+    EXPECT_EQ(found->obstacle, "");
+    EXPECT_EQ(found->storage_key, "7");
+  }
   // The values may be the product of both.
   for (const Dict& attributes :
-       {Dict{{{"data", data}, {"scale", scalar}}}, Dict{{{"_tensor", data}, {"scale", scalar}}},
+       {Dict{{{"data", data}, {"scale", scalar}}}, Dict{{{"scale", scalar}, {"data", data}}},
+        Dict{{{"a", data}, {"b", data}}}, Dict{{{"_tensor", data}, {"scale", scalar}}},
         Dict{{{"_tensor", data}, {"inner", Dict{{{"scale", scalar}}}}}},
         Dict{{{"data", data}, {"scale", 7.0}}}, Dict{{{"_tensor", data}, {"scale", 7.0}}},
-        Dict{{{"_precomputed_scale", scalar}}}})
-    EXPECT_EQ(obstacle(attributes), "a tensor of the class my.Wrapper");
+        Dict{{{"_precomputed_scale", scalar}}}, Dict{{{"data", data}, {"_precomputed_scale", scalar}}}})
+    EXPECT_EQ(obstacle_of(attributes), kIsWrapper);
+}
+
+TEST(TorchTensorTest, AWrapperIsNotATensorOfAnotherFormOrInsideOfSomething) {
+  const Value sparse = pickle::reduce(
+      Global("torch._utils", "_rebuild_sparse_tensor"),
+      {Global("torch", "sparse_coo"), Tuple{{pickle_of_tensor(DType::kInt64, {1, 2}, "0"),
+                                             pickle_of_tensor(DType::kFloat32, {2}, "1"), Tuple{{2}}}}});
+  const Value data = pickle_of_tensor(DType::kFloat32, {2}, "0");
+  const Value product = wrapper_with(Dict{{{"data", data}, {"scale", 7.0}}});
+  for (const Value& held :
+       {pickle_of_tensor(DType::kFloat32, {3}, "0"), pickle_of_tensor(DType::kFloat32, {2, 1}, "0"),
+        pickle_of_tensor(DType::kInt32, {2}, "0"), sparse, product, Value(pickle::List{{data}})}) {
+    EXPECT_EQ(obstacle_of(Dict{{{"elem", held}}}), kIsWrapper);
+  }
+  for (const Dict& attributes : {Dict{}, Dict{{{"elem", Value()}}}, Dict{{{"elem", 7.0}}}})
+    EXPECT_EQ(obstacle_of(attributes), kIsWrapper);
+  // A tensor beyond its storage is corrupt, as it is outside of a wrapper.
+  const Value beyond = tensor(5, Tuple{{2}}, Tuple{{1}});
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt,
+                       [&] {
+                         (void)obstacle_of(Dict{{{"elem", beyond}}});
+                       }),
+              HasSubstr("needs 28 bytes of storage"));
 }
 
 }  // namespace
