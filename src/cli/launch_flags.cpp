@@ -77,17 +77,22 @@ std::string accelerates_file(const Environment& environment) {
 void LaunchFlags::add_to(Command& command) {
   command.texts("--set", "KEY=VALUE", assignments_, "Set a value of the configuration; may be repeated");
   command.offer("--set", keys_to_set());
-  for (const config::Key& key : config::run_keys()) {
-    if (key.flag.empty()) continue;
-    const std::size_t space = std::min(key.flag.find(' '), key.flag.size());
-    Flag& flag = flags_.emplace_back(Flag{&key, std::string(key.flag.substr(0, space)), {}});
-    if (space == key.flag.size()) {
-      command.flag(flag.names, flag.is_given, std::string(key.help));
-      continue;
+  for (const auto table : config::key_tables()) {
+    for (const config::Key& key : table) {
+      if (!key.flag.empty()) add_to(command, key);
     }
-    command.text(flag.names, std::string(key.flag.substr(space + 1)), flag.value, help_of(key));
-    if (!key.choices.empty()) command.offer(flag.names, values_of(key));
   }
+}
+
+void LaunchFlags::add_to(Command& command, const config::Key& key) {
+  const std::size_t space = std::min(key.flag.find(' '), key.flag.size());
+  Flag& flag = flags_.emplace_back(Flag{&key, std::string(key.flag.substr(0, space)), {}});
+  if (space == key.flag.size()) {
+    command.flag(flag.names, flag.is_given, std::string(key.help));
+    return;
+  }
+  command.text(flag.names, std::string(key.flag.substr(space + 1)), flag.value, help_of(key));
+  if (!key.choices.empty()) command.offer(flag.names, values_of(key));
 }
 
 void LaunchWords::add_to(Command& command) {

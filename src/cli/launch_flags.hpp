@@ -34,6 +34,8 @@ class LaunchFlags {
     bool is_given = false;
   };
 
+  void add_to(Command& command, const config::Key& key);
+
   std::deque<Flag> flags_;  // Elements stay where they are.
   std::vector<std::string> assignments_;
 };

@@ -160,9 +160,9 @@ def variables_for_script(file):
         return None
 
 
-def launch_of(file):
+def launch_of(file, *flags):
     """How many processes `accelerate launch` starts with the file, and the variables by which it passes the settings on."""
-    arguments = launch_command_parser().parse_args(["--config_file", str(file), "script.py"])
+    arguments = launch_command_parser().parse_args(["--config_file", str(file), *flags, "script.py"])
     with contextlib.ExitStack() as stack:
         stack.enter_context(unittest.mock.patch.dict(os.environ, without_variables(), clear=True))
         stack.enter_context(unittest.mock.patch.object(accelerate.commands.launch, "is_bf16_available", lambda *_: True))

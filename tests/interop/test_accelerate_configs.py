@@ -181,6 +181,57 @@ def test_every_key_of_accelerate_is_known(run, tmp_path):
     assert code == 2 and "unknown key 'fsdp_no_such_key'" in err
 
 
+# A value of each flag, none for one that takes no value.
+FP8_FLAGS = {"fp8_backend": "ao", "fp8_use_autocast_during_eval": None, "fp8_margin": "3", "fp8_interval": "2", "fp8_format": "E4M3",
+             "fp8_amax_history_len": "16", "fp8_amax_compute_algo": "max", "fp8_override_linear_precision": "true,false,true",
+             "fp8_opt_level": "O1", "fp8_enable_fsdp_float8_all_gather": "false", "fp8_pad_inner_dim": "false"}
+
+
+def words_of(flag):
+    return [f"--{flag}"] if FP8_FLAGS[flag] is None else [f"--{flag}", FP8_FLAGS[flag]]
+
+
+def test_the_flags_of_float8_are_those_of_accelerate():
+    assert sorted(FP8_FLAGS) == sorted(accelerate_files.launch_flags("FP8 Arguments"))
+
+
+@pytest.mark.parametrize("flags", [[flag] for flag in FP8_FLAGS] + [list(FP8_FLAGS)], ids=lambda flags: "+".join(flags)[:40])
+def test_a_program_gets_what_the_flags_of_float8_say(run, tmp_path, monkeypatch, flags):
+    """A flag wins over the file, and each changes a variable."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "run.yaml"
+    in_file = {"backend": "MSAMP", "margin": 7, "pad_inner_dim": True}
+    accelerate_files.cluster_file(use_cpu=True, num_processes=1, mixed_precision="fp8", fp8_config=in_file)(file)
+    words = [word for flag in flags for word in words_of(flag)]
+    theirs = [accelerate_files.launch_of(file, *given)[1] for given in ([], words)]
+    assert theirs[0] != theirs[1]
+    code, out, err = finished(run("launch", file, *words, "--main-process-port", 0, "--", "env"))
+    assert code == 0, err
+    # A flag of a truth value becomes a number in Accelerate, and a value of a file a word.
+    for name in [name for name in theirs[1] if "_OVERRIDE_" in name or name.endswith(("_ALL_GATHER", "_INNER_DIM"))]:
+        theirs[1][name] = {"0": "false", "1": "true"}.get(theirs[1][name], theirs[1][name])
+        out = out.replace(f"{name}=0", f"{name}=false").replace(f"{name}=1", f"{name}=true")
+    require_equal_variables(out, theirs[1], set())
+
+
+def test_flags_of_float8_in_a_training(run, model, tmp_path):
+    """Those of other backends have no effect, and the backends are refused with AO as the way."""
+    file = tmp_path / "run.yaml"
+    file.write_text(json.dumps({"use_cpu": True, "distributed_type": "NO", "mixed_precision": "fp8", "training": {
+        "model": {"path": str(model / "gpt.pt")}, "max_steps": 1, "output_dir": str(tmp_path / "out"),
+        "data": {"train": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32}}}}))
+    words = [word for flag in FP8_FLAGS for word in words_of(flag)]
+    code, out, err = finished(run("check", file, *words))
+    assert code == 0, err
+    without_effect = [line for line in (out + err).splitlines() if "' has no effect: " in line]
+    for flag in FP8_FLAGS:
+        named = any(f"'fp8_config.{flag.removeprefix('fp8_')}' has no effect" in line for line in without_effect)
+        assert named == (flag not in ("fp8_backend", "fp8_enable_fsdp_float8_all_gather")), (flag, without_effect)
+    for backend, library in (("te", "Transformer Engine"), ("msamp", "MS-AMP")):
+        code, _, err = finished(run("check", file, "--fp8_backend", backend))
+        assert code == 2 and f"asks for {library}, which accel does not have" in err and "hint: what works: AO" in err
+
+
 @pytest.mark.parametrize("key, values", [
     ("distributed_type", [value.value for value in DistributedType]),
     ("mixed_precision", [value.value for value in PrecisionType]),

@@ -25,6 +25,7 @@ inline constexpr auto kFloat8Keys = std::to_array<Key>({
      .built = "AO",
      .system = "TE=Transformer Engine|MSAMP=MS-AMP",
      .idle = kNoFloat8,
+     .flag = "--fp8-backend BACKEND",
      .variable = "ACCELERATE_FP8_BACKEND"},
     {.path = "fp8_config.enable_fsdp_float8_all_gather",
      .help =
@@ -33,12 +34,14 @@ inline constexpr auto kFloat8Keys = std::to_array<Key>({
      .member = member<&Config::training, &TrainingConfig::float8, &Float8Config::gathers_float8>,
      .idle = {"no weight of a float8 linear is sharded by FSDP version 2",
               [](const Config& config) { return !shards_float8(config); }},
+     .flag = "--fp8-enable-fsdp-float8-all-gather BOOL",
      .variable = "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER",
      .passed = "1"},
     {.path = "fp8_config.pad_inner_dim",
      .type = Type::kBool,
      .help = "Pads the operands of float8 products to the sizes that a GPU needs",
      .no_effect = "accel pads where a GPU needs it, which changes no number",
+     .flag = "--fp8-pad-inner-dim BOOL",
      .variable = "ACCELERATE_FP8_PAD_INNER_DIM",
      .passed = "1"},
 });

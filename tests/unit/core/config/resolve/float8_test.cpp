@@ -92,8 +92,8 @@ TEST_F(Float8ConfigTest, SaysWhichKeysHaveNoEffect) {
       ElementsAre(HasSubstr("'fp8_config.enable_fsdp_float8_all_gather' has no effect: no weight of a "
                             "float8 linear is sharded by FSDP version 2"),
                   HasSubstr("'fp8_config.pad_inner_dim' has no effect: accel pads"),
-                  HasSubstr("'fp8_config.amax_history_length' has no effect"),
-                  HasSubstr("'fp8_config.margin' has no effect: it is for a system")));
+                  HasSubstr("'fp8_config.margin' has no effect: it is for a system"),
+                  HasSubstr("'fp8_config.amax_history_length' has no effect")));
   EXPECT_THAT(
       found("use_cpu: true\n" + training(), keys),
       AllOf(Contains(HasSubstr("'fp8_config.backend' has no effect: 'mixed_precision' is not fp8")),
