@@ -57,6 +57,7 @@ ModelFacts facts_of(const OpenedModel& model) {
   }
   facts.parameters = structure.parameters.size();
   facts.has_weights = model.has_values;
+  facts.tp_heads = notes.tp_heads;
   return facts;
 }
 
@@ -97,6 +98,7 @@ std::vector<std::string> lines_of(const ModelFacts& facts) {
                                 facts.ties.empty() ? "" : "; tied ones count once"));
   for (const auto& names : facts.ties) add("tied", fmt::format("{}", fmt::join(names, " = ")));
   add("weights", facts.has_weights ? "in the file" : "not in the file, which has the structure alone");
+  if (facts.tp_heads > 0) add("tp plan", fmt::format("for numbers of ranks that divide {}", facts.tp_heads));
   return lines;
 }
 
@@ -116,6 +118,7 @@ Json json_of(const ModelFacts& facts) {
   document["parameters"] = facts.parameters;
   document["elements"] = facts.elements;
   document["has_weights"] = facts.has_weights;
+  if (facts.tp_heads > 0) document["tp_heads"] = facts.tp_heads;
   return document;
 }
 

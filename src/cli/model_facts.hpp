@@ -34,6 +34,7 @@ struct ModelFacts {
   std::size_t parameters = 0;                  ///< A tied parameter counts once.
   std::int64_t elements = 0;                   ///< The elements of these parameters.
   bool has_weights = true;                     ///< The file has the values of all parameters.
+  std::int64_t tp_heads = 0;                   ///< ModelNotes::tp_heads
   /// Why accel cannot use the model; nothing else is set then, and the tensors can be shown nevertheless.
   std::optional<std::string> refusal;
 };

@@ -23,6 +23,24 @@ std::string adapter_text(const nlohmann::json& config) {
       .hint("export the model again with accel-export, which takes it from PEFT");
 }
 
+/// Reads the plan of tensor parallelism, an object of texts, and the number that a number of ranks divides.
+void read_tensor_plan(const nlohmann::json& document, ModelNotes& notes) {
+  const auto plan = document.find("tp_plan");
+  if (plan == document.end()) return;
+  const auto heads = document.find("tp_heads");
+  const bool has_heads = heads != document.end() && heads->is_number_integer() && *heads > 0;
+  if (!plan->is_object() || plan->empty() || !has_heads) {
+    throw Error(
+        ErrorKind::kUsage,
+        "the model file's accel.json has a tp_plan that is not an object of styles, or has no positive "
+        "tp_heads beside it")
+        .hint("export the model again with accel-export, which takes the plan from transformers");
+  }
+  for (const auto& [pattern, style] : plan->items())
+    notes.tp_plan.emplace_back(pattern, style.get<std::string>());
+  notes.tp_heads = heads->get<std::int64_t>();
+}
+
 }  // namespace
 
 ModelNotes parse_notes(const std::string& text) {
@@ -45,6 +63,7 @@ ModelNotes parse_notes(const std::string& text) {
       notes.keeps_documents_apart = apart->get<bool>();
     if (const auto most = document.value("max_positions", std::int64_t{0}); most > 0)
       notes.max_positions = most;
+    read_tensor_plan(document, notes);
     constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
     if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
     throw Error(ErrorKind::kUsage,

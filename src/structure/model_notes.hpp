@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel {
@@ -33,6 +34,11 @@ struct ModelNotes {
   std::optional<bool> keeps_documents_apart = {};
   /// The most tokens of a sequence for which the model was made, whether a table says it or not.
   std::optional<std::int64_t> max_positions = {};
+  /// Patterns for modules, in which `*` stands for a number, and their styles of tensor parallelism in the
+  /// words of transformers, such as "model.layers.*.mlp.up_proj" and "colwise".
+  std::vector<std::pair<std::string, std::string>> tp_plan = {};
+  /// The model is right with tp_plan for numbers of ranks that divide this number; 0 without a plan.
+  std::int64_t tp_heads = 0;
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error

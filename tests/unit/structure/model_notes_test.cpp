@@ -10,6 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 TEST(ModelNotesTest, EveryPartMayBeMissing) {
   EXPECT_THAT(parse_notes("").layer_classes, IsEmpty());
@@ -39,10 +40,24 @@ TEST(ModelNotesTest, TheConfigurationOfAnAdapterIsAFileOfItsOwn) {
             "{\n  \"peft_type\": \"LORA\",\n  \"r\": 4\n}\n");
 }
 
+TEST(ModelNotesTest, APlanOfTensorParallelism) {
+  EXPECT_THAT(parse_notes("{}").tp_plan, IsEmpty());
+  EXPECT_EQ(parse_notes("{}").tp_heads, 0);
+  const ModelNotes notes = parse_notes(
+      R"({"tp_plan": {"lm_head": "colwise_gather_output", "layers.*.up": "colwise"}, "tp_heads": 4})");
+  EXPECT_THAT(notes.tp_plan,
+              ElementsAre(Pair("layers.*.up", "colwise"), Pair("lm_head", "colwise_gather_output")));
+  EXPECT_EQ(notes.tp_heads, 4);
+}
+
 TEST(ModelNotesTest, WhatIsNoNotesIsAUsageError) {
   for (const char* text :
        {"{", "[]", "{\"layer_classes\": 1}", "{\"shifts_labels\": \"yes\"}", "{\"dtype\": \"bf16\"}",
-        R"({"adapter_config": "LORA"})", R"({"adapter_config": {"r": 4}})"}) {
+        R"({"adapter_config": "LORA"})", R"({"adapter_config": {"r": 4}})",
+        R"({"tp_plan": {"a": "colwise"}})", R"({"tp_plan": {"a": 1}, "tp_heads": 2})",
+        R"({"tp_plan": ["a"], "tp_heads": 2})", R"({"tp_plan": {}, "tp_heads": 2})",
+        R"({"tp_plan": {"a": "colwise"}, "tp_heads": 0})",
+        R"({"tp_plan": {"a": "colwise"}, "tp_heads": 2.5})"}) {
     try {
       (void)parse_notes(text);
       FAIL() << text;

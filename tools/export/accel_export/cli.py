@@ -13,6 +13,10 @@ configuration of accel has `training.model.weights: MODEL_DIRECTORY`, every rank
 safetensors. Parameters keep their names. `accel merge-weights CHECKPOINT OUT --copy-assets MODEL_DIRECTORY` writes a
 directory that from_pretrained loads.
 
+If transformers has a plan for tensor parallelism of the model, a .pt2 file gets it. The model is computed by several
+ranks with parts of the weights, too, and compared with the whole one. If they differ, the file has no plan, and a
+warning says why.
+
 `accel-export --tokenize RECORDS --tokenizer MODEL_DIRECTORY -o OUT` writes training data; add --help to it."""
 
 

@@ -11,7 +11,7 @@ import tempfile
 
 import torch
 
-from . import accel_program, check, locate, notes, packs, program, tracing, words
+from . import accel_program, check, locate, notes, packs, program, ranks, tensor_parallel, tracing, words
 from .refused import Refused
 
 
@@ -63,6 +63,8 @@ class Exporter:
     def __init__(self, path, options):
         self.path, self.options, self.part = pathlib.Path(path), options, ""
         self.leak = None  # What packs.leak found, in float32 if that was compared.
+        self.plan_is_right = False  # Whether ranks that share weights by the plan compute what the model does.
+        self.no_plan = None  # Why the file has no plan for tensor parallelism.
 
     def export(self, make, small=None, part=""):
         """`make` makes the Subject. If it has no values, `small` makes one that has, which is compared in its place;
@@ -117,12 +119,30 @@ class Exporter:
         name = type(subject.model).__name__
         self.options.say(f"recording {name}, {number(subject.model)} parameters")
         recorded = program.record(subject) if self.options.is_program else tracing.record(subject, self.options.accept)
+        if self.options.is_program:
+            self.add_plan(recorded, subject)
         self.save(recorded, subject, path, with_values)
         return recorded
 
+    def add_plan(self, recorded, subject):
+        """Adds a plan for tensor parallelism, if transformers has one and it was compared. A model without values and one
+        that computes in 16 bits get it after one that was compared."""
+        if self.no_plan is not None:
+            return
+        try:
+            plan = tensor_parallel.plan_for(recorded.exported, subject)
+            if plan is not None and not self.plan_is_right:
+                if not self.options.check:
+                    raise tensor_parallel.Unsuited("it is compared with the whole model first, and the comparison was left out")
+                ranks.check(recorded.exported, plan, subject, program.check_sizes(recorded, subject)[1])
+                self.plan_is_right = True
+            recorded.plan = plan
+        except tensor_parallel.Unsuited as reason:
+            self.no_plan = str(reason)
+
     def save(self, recorded, subject, path, with_values):
         apart = None if self.leak is None else packs.are_apart(self.leak)
-        text = notes.text_of(subject, with_values, self.options.is_program, apart)
+        text = notes.text_of(subject, with_values, self.options.is_program, apart, getattr(recorded, "plan", None))
         if self.options.is_program:
             program.save(recorded, subject, path, text, with_values)
         else:
@@ -162,6 +182,10 @@ class Exporter:
         if subject.shifts_labels is not None:
             say("labels: " + ("the model shifts them itself, so that they are the tokens" if subject.shifts_labels else
                               "the model does not shift them"))
+        if self.options.is_program and recorded.plan is not None:
+            say(f"tensor parallelism: transformers' plan, for numbers of ranks that divide {recorded.plan.heads}")
+        if self.no_plan is not None:
+            say(f"warning: the file has no plan for tensor parallelism: {self.no_plan}")
         if self.leak is not None:
             say("packs: documents in one sample do not see each other, each with position_ids from 0 on"
                 if packs.are_apart(self.leak) else

@@ -55,7 +55,7 @@ def max_positions(model):
     return most if isinstance(most, int) and most > 0 else None
 
 
-def text_of(subject, with_values, is_program, keeps_documents_apart=None):
+def text_of(subject, with_values, is_program, keeps_documents_apart=None, plan=None):
     """Returns the content of accel.json."""
     model = subject.model
     persistent = set(model.state_dict())
@@ -75,6 +75,9 @@ def text_of(subject, with_values, is_program, keeps_documents_apart=None):
         notes["keeps_documents_apart"] = keeps_documents_apart
     if (positions := max_positions(model)) is not None:
         notes["max_positions"] = positions
+    if plan is not None:
+        notes["tp_plan"] = plan.styles
+        notes["tp_heads"] = plan.heads
     if (config := adapter.config_of(model)) is not None:
         notes["adapter_config"] = config
     return json.dumps(notes)

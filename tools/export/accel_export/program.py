@@ -5,7 +5,7 @@ import dataclasses
 import sympy
 import torch
 
-from . import structure
+from . import structure, tensor_parallel
 from .inputs import tensors
 from .refused import Refused, innermost, named, place_in_graph
 from .subject import name_of_length
@@ -21,6 +21,7 @@ class Program:
     fixed: dict[str, int]  # Dimensions of one size alone, by name.
     ranges: dict[str, tuple[int, int | None]]  # The least and the largest size of the others, as far as torch.export knows.
     symbols: dict[str, sympy.Expr]  # What stands for each of the others in the record.
+    plan: tensor_parallel.Plan | None = None
 
     def broken_guard(self, subject, sizes):
         """Returns a condition of the recording on the sizes of the inputs that does not hold for `sizes`, or None."""
