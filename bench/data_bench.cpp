@@ -27,8 +27,7 @@ void read(const std::string& file, std::int64_t length, std::int64_t batch_size,
   accel::config::DataConfig config;
   config.train = {"tokens", file, length};
   config.batch_size = batch_size;
-  Group one = Group::connect({}, accel::config::Backend::kAuto, at::kCPU);
-  TrainingBatches batches(config, {}, 1, DataParallel(one), at::kCPU);
+  TrainingBatches batches(config, {}, 1, DataParallel{}, at::kCPU);
   std::uint64_t sum = sum_of(batches.next());
   const std::int64_t first_ns = bench::now_ns();
   for (std::int64_t i = 1; i < count; ++i) sum += sum_of(batches.next());

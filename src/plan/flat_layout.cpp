@@ -43,7 +43,7 @@ FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t 
     end = checked_add(flat.offset, flat.numel);
     layout.parameters.push_back(std::move(flat));
   }
-  const std::int64_t portion = round_up((end + mesh.data_size() - 1) / mesh.data_size(), alignment);
+  const std::int64_t portion = round_up((end + mesh.mean_size() - 1) / mesh.mean_size(), alignment);
   layout.shard_numel = checked_mul(portion, std::int64_t{mesh.replicas()});
   return layout;
 }

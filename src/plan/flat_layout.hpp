@@ -44,7 +44,7 @@ struct FlatLayout {
 
   [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards(); }
   /// Whether every rank has all elements: with one rank, or for replicated parameters in any mesh.
-  [[nodiscard]] bool is_replicated() const { return mesh.data_size() == 1; }
+  [[nodiscard]] bool is_replicated() const { return mesh.mean_size() == 1; }
   [[nodiscard]] ElementRange shard_range(int shard) const {
     return {shard * shard_numel, (shard + 1) * shard_numel};
   }

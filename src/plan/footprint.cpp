@@ -101,7 +101,7 @@ void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, cons
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
   add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
-  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.mesh.data_size()), Bytes{2}));
+  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.mesh.mean_size()), Bytes{2}));
 }
 
 UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
@@ -308,7 +308,7 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
                        const FootprintOptions& options) {
   Footprint result;
   result.mesh = options.mesh;
-  CheckpointBytes checkpoint(options.mesh.data_size());
+  CheckpointBytes checkpoint(options.mesh.mean_size());
   checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
   std::vector<std::vector<BufferPlan>> buffers;
   const std::vector<std::size_t> depths = depths_of(units);

@@ -70,6 +70,8 @@ std::string_view name_of(CollectiveKind kind) {
       return "barrier";
     case CollectiveKind::kScatter:
       return "scatter";
+    case CollectiveKind::kAllToAll:
+      return "all-to-all";
   }
   return "unknown collective";
 }

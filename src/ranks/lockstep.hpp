@@ -21,7 +21,8 @@ enum class CollectiveKind : std::uint32_t {
   kAllReduce,
   kBroadcast,
   kBarrier,
-  kScatter
+  kScatter,
+  kAllToAll
 };
 
 /// Describes the collective that a rank is in. Everything that the rank posts begins with this header, and

@@ -5,7 +5,7 @@
 namespace accel {
 
 std::string_view name_of(Axis axis) {
-  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"dp_replicate", "dp_shard"};
+  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"dp_replicate", "dp_shard", "sp"};
   return kNames[index_of(axis)];
 }
 
@@ -24,8 +24,8 @@ std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
 }
 
 std::vector<int> Mesh::reshard_group(int rank, int size) const {
-  const std::vector<int> shards = group(rank, Axis::kDpShard);
-  const auto first = shards.begin() + coordinate(rank, Axis::kDpShard) / size * size;
+  const std::vector<int> shards = group(rank, kShardAxes);
+  const auto first = shards.begin() + coordinate(rank, kShardAxes) / size * size;
   return {first, first + size};
 }
 

@@ -230,6 +230,35 @@ void SharedCollectives::scatter(std::span<const std::byte* const> ins, std::span
       });
 }
 
+void SharedCollectives::all_to_all(std::span<const std::byte> in, std::span<std::byte> out,
+                                   std::string_view element, std::size_t element_bytes, Timeout timeout) {
+  ranks_.begin(header_of(CollectiveKind::kAllToAll, element, in.size() / element_bytes), timeout);
+  const auto size = static_cast<std::size_t>(ranks_.size());
+  const auto own = static_cast<std::size_t>(ranks_.rank());
+  const std::size_t part_bytes = in.size() / size;
+  copy_bytes(out.data() + own * part_bytes, in.data() + own * part_bytes, part_bytes);
+  // A slot holds a piece of each rank's part, as in a reduce-scatter.
+  const std::size_t piece_bytes = ranks_.slot_bytes() / size / 64 * 64;
+  const Range part = {0, part_bytes};
+  run_steps(
+      pieces(part_bytes, piece_bytes),
+      [&](std::size_t step, std::byte* slot) {
+        const Range range = part.piece(step, piece_bytes);
+        for (std::size_t rank = 0; rank < size; ++rank) {
+          if (rank == own) continue;
+          copy_bytes(slot + rank * piece_bytes, in.data() + rank * part_bytes + range.begin, range.size());
+        }
+      },
+      [&](std::size_t step) {
+        const Range range = part.piece(step, piece_bytes);
+        for (std::size_t i = 1; i < size; ++i) {
+          const std::size_t rank = (own + i) % size;
+          const std::byte* slot = ranks_.slot_of(static_cast<int>(rank)).data();
+          copy_bytes(out.data() + rank * part_bytes + range.begin, slot + own * piece_bytes, range.size());
+        }
+      });
+}
+
 void SharedCollectives::barrier(Timeout timeout) {
   ranks_.begin(CollectiveHeader{}, timeout);
   run_steps(

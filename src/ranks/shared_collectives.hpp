@@ -42,6 +42,10 @@ class SharedCollectives {
   /// `ins` is empty on the other ranks.
   void scatter(std::span<const std::byte* const> ins, std::span<std::byte> out, int root,
                std::string_view element, std::size_t element_bytes, Timeout timeout);
+  /// Part r of `in` goes to rank r, where it becomes the part of `out` with this rank's number. Both have a
+  /// part for each rank, and all parts are equally long. They do not overlap.
+  void all_to_all(std::span<const std::byte> in, std::span<std::byte> out, std::string_view element,
+                  std::size_t element_bytes, Timeout timeout);
   void barrier(Timeout timeout);
 
  private:

@@ -16,6 +16,7 @@ class Case(typing.NamedTuple):
     warning: str | None = None  # What a warning about the training says.
     # The variables for a program that accelerate does not set alike; None: accelerate refuses the file.
     differs: frozenset | None = frozenset()
+    training_keys: dict = {}  # Further keys of that section.
     plan: dict = {}  # What `accel plan --json` says: how the settings are understood.
 
 
@@ -113,14 +114,17 @@ CASES: dict[str, Case] = {
     "FSDP 2, all sizes 1": Case(fsdp(2, {"parallelism config": "yes"}), plan={"replicas": 1}),
     "FSDP 2, tensor parallelism": trains_not(fsdp(2, {"parallelism config": "yes", "tensor parallelism": 2}),
                                              not_yet("parallelism_config.tp_size: 2")),
-    "FSDP 2, context parallelism": trains_not(
+    # The model of the test has one input.
+    "FSDP 2, context parallelism": Case(
         fsdp(2, {"parallelism config": "yes", "context parallelism size": 2, "communication strategy": "alltoall"}),
-        not_yet("parallelism_config.cp_size: 2")),
-    "FSDP 2, sequence parallelism": trains_not(cluster_file(
+        training_keys={"model.inputs": "[position_ids]"}, plan={"world_size": 2, "replicas": 1},
+        warning="'parallelism_config.cp_size: 2' runs as 'parallelism_config.sp_size: 2'"),
+    "FSDP 2, sequence parallelism": Case(cluster_file(
         distributed_type=DistributedType.FSDP, num_processes=2, fsdp_config={"fsdp_version": 2},
         parallelism_config={"parallelism_config_sp_size": 2, "parallelism_config_sp_backend": "deepspeed",
                             "parallelism_config_sp_seq_length": "128", "parallelism_config_sp_seq_length_is_variable": False,
-                            "parallelism_config_sp_attn_implementation": "sdpa"}), not_yet("parallelism_config.sp_size: 2")),
+                            "parallelism_config_sp_attn_implementation": "sdpa"}),
+        training_keys={"model.inputs": "[position_ids]"}, plan={"world_size": 2, "replicas": 1}),
 
     # Precision.
     "FSDP 2, bf16": Case(fsdp(2, precision="bf16")),

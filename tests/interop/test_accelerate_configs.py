@@ -81,9 +81,9 @@ def as_program(run, file, machines):
     return outcomes[0]
 
 
-def as_training(run, file, directory):
+def as_training(run, file, directory, keys):
     values = {"model.path": directory / "gpt.pt", "data.train.format": "text", "data.train.path": train_runs.TEXT,
-              "data.train.sequence_length": 32, "max_steps": 1}
+              "data.train.sequence_length": 32, "max_steps": 1, **keys}
     return finished(run("--json", "plan", file, *(word for key, value in values.items()
                                                   for word in ("--set", f"training.{key}={value}"))))
 
@@ -133,7 +133,7 @@ def test_a_file_is_accepted_or_refused_with_a_reason(run, model, tmp_path, free_
     file.write_text(file.read_text().replace("main_process_port: 1\n", f"main_process_port: {free_port}\n"))
 
     program = as_program(run, file, case.machines)
-    training = as_training(run, file, model)
+    training = as_training(run, file, model, case.training_keys)
     cells = [check(program, case.program), check(training, case.training)]
     if case.program is None:
         require_equal_variables(program[1], accelerate_files.variables_for_script(file), case.differs)

@@ -96,8 +96,8 @@ std::optional<FlightEvent> event_of(const Entry& entry, const Entry& later) {
   FlightEvent event;
   event.number = entry.number;
   if (event.number == 0 || later.number != event.number) return std::nullopt;
-  event.op = static_cast<FlightOp>(
-      std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kOptimizer)));
+  event.op =
+      static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kAllToAll)));
   event.begun_ns = entry.begun_ns;
   event.waited_ns = entry.waited_ns;
   event.ended_ns = entry.ended_ns;
@@ -142,6 +142,8 @@ std::string_view text_of(FlightOp op) {
       return "recomputation";
     case FlightOp::kOptimizer:
       return "the optimizer";
+    case FlightOp::kAllToAll:
+      return "all-to-all";
   }
   return "";
 }

@@ -26,6 +26,7 @@ enum class FlightOp : std::uint8_t {
   kBackward,   ///< The backward of a micro-batch.
   kRecompute,  ///< A unit computes its forward again, in backward.
   kOptimizer,  ///< The optimizer changes weights.
+  kAllToAll,
 };
 
 /// "all-gather", "forward".

@@ -44,6 +44,8 @@ struct FsdpConfig {
   int version = 1;
   /// Copies of the model; each is sharded over num_processes / replicate_size ranks.
   int replicate_size = 1;
+  /// So many ranks train on the same batches, each on a part of the sequences. They are shards, too.
+  int sequence_size = 1;
   bool reshard_after_forward = true;
   /// How many ranks a unit is sharded over between forward and backward; 0: as many as in forward.
   int reshard_size = 0;

@@ -50,4 +50,14 @@ c10::intrusive_ptr<c10d::Work> FakeBackend::_reduce_scatter_base(at::Tensor& out
   return c10::make_intrusive<FakeWork>();
 }
 
+c10::intrusive_ptr<c10d::Work> FakeBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                          std::vector<std::int64_t>& /*output_sizes*/,
+                                                          std::vector<std::int64_t>& /*input_sizes*/,
+                                                          const c10d::AllToAllOptions& /*options*/) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = input.chunk(getSize()).at(static_cast<std::size_t>(getRank()));
+  for (const at::Tensor& part : output.chunk(getSize())) part.copy_(own);
+  return c10::make_intrusive<FakeWork>();
+}
+
 }  // namespace accel::train

@@ -10,9 +10,9 @@ namespace accel::train {
 /// idea and the name are those of torch.testing._internal.distributed.fake_pg. So one process can measure
 /// what a rank of a thousand takes. Shapes, memory and copies are those of a real group, and results are not.
 ///
-/// A collective is done when its function returns, and nothing is sent. Supported are all-gather and
-/// reduce-scatter of flat tensors, all-reduce and broadcast. There is no scatter, because only rank 0 has
-/// what it would scatter.
+/// A collective is done when its function returns, and nothing is sent. Supported are all-gather,
+/// reduce-scatter and all-to-all of flat tensors, all-reduce and broadcast. There is no scatter, because only
+/// rank 0 has what it would scatter.
 class FakeBackend : public c10d::Backend {
  public:
   static constexpr const char* kName = "fake";
@@ -30,6 +30,10 @@ class FakeBackend : public c10d::Backend {
                                                  const c10d::AllgatherOptions& options) override;
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<std::int64_t>& output_sizes,
+                                               std::vector<std::int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options) override;
 
   void abort() override {}
   void shutdown() override {}

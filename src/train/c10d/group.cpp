@@ -317,6 +317,16 @@ Pending Group::all_reduce_sum(at::Tensor tensor) {
   return {backend_->allreduce(tensors), event};
 }
 
+Pending Group::all_to_all(at::Tensor out, at::Tensor in) {
+  if (is_alone()) {
+    out.copy_(in);
+    return {};
+  }
+  const std::uint64_t event = flight::begin(FlightOp::kAllToAll, in.nbytes(), &flight_);
+  std::vector<std::int64_t> equal_parts;
+  return {backend_->alltoall_base(out, in, equal_parts, equal_parts), event};
+}
+
 // The values go to a device from pinned memory: a copy from other memory would make the host wait. They stay
 // there until the host has read the sums.
 void Group::all_reduce_sum(std::span<double> values, const at::Tensor& more) {

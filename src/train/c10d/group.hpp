@@ -114,6 +114,8 @@ class Group {
   /// added to this rank's values first, unless it is undefined. The host waits for its device once, at the
   /// end.
   void all_reduce_sum(std::span<double> values, const at::Tensor& more = {});
+  /// Part r of in [size * n] goes to rank r, and out [size * n] gets the parts for this rank in rank order.
+  Pending all_to_all(at::Tensor out, at::Tensor in);
   /// Replaces `tensor` by rank 0's.
   void broadcast(at::Tensor tensor);
   /// Returns rank 0's `bytes`, of any length, on every rank. The other ranks' `bytes` are ignored.

@@ -83,6 +83,16 @@ c10::intrusive_ptr<c10d::Work> HostStagedBackend::_reduce_scatter_base(
   return c10::make_intrusive<StagedWork>(std::move(work), out, output);
 }
 
+c10::intrusive_ptr<c10d::Work> HostStagedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                                std::vector<std::int64_t>& output_sizes,
+                                                                std::vector<std::int64_t>& input_sizes,
+                                                                const c10d::AllToAllOptions& options) {
+  at::Tensor in = copied_to_host(input);
+  at::Tensor out = on_host(output);
+  auto work = inner_->alltoall_base(out, in, output_sizes, input_sizes, options);
+  return c10::make_intrusive<StagedWork>(std::move(work), out, output);
+}
+
 c10::intrusive_ptr<c10d::Work> HostStagedBackend::scatter(std::vector<at::Tensor>& outputs,
                                                           std::vector<std::vector<at::Tensor>>& inputs,
                                                           const c10d::ScatterOptions& options) {

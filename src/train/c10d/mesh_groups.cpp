@@ -30,7 +30,9 @@ MeshGroups MeshGroups::split(Group& world, const Mesh& mesh, int reshard_size) {
   MeshGroups groups(world, mesh);
   for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis)
     groups.axes_[index_of(*axis)] = part_of(world, mesh.group(world.rank(), *axis), name_of(*axis));
-  groups.data_ = part_of(world, mesh.group(world.rank(), kDataAxes), "dp");
+  groups.shard_ = mesh.size(Axis::kSp) == 1 ? groups.axes_[index_of(Axis::kDpShard)]
+                                            : part_of(world, mesh.group(world.rank(), kShardAxes), "fsdp");
+  groups.mean_ = part_of(world, mesh.group(world.rank(), kMeanAxes), "dp");
   if (reshard_size > 0 && reshard_size < mesh.shards())
     groups.reshard_ = part_of(world, mesh.reshard_group(world.rank(), reshard_size), "reshard");
   return groups;
@@ -44,6 +46,7 @@ MeshGroups::MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> sh
                        std::unique_ptr<Group> replicate, std::unique_ptr<Group> reshard)
     : MeshGroups(world, mesh) {
   axes_[index_of(Axis::kDpShard)] = std::move(shard);
+  shard_ = axes_[index_of(Axis::kDpShard)];
   axes_[index_of(Axis::kDpReplicate)] = std::move(replicate);
   reshard_ = std::move(reshard);
 }
@@ -54,7 +57,8 @@ void MeshGroups::shut_down() const {
   };
   // The groups are shut down in the reverse order of their creation.
   shut(reshard_);
-  shut(data_);
+  shut(mean_);
+  if (shard_ != axes_[index_of(Axis::kDpShard)]) shut(shard_);
   for (const std::shared_ptr<Group>& group : axes_) shut(group);
 }
 

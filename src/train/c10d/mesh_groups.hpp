@@ -8,15 +8,11 @@
 
 namespace accel::train {
 
-/// The data ranks, as this rank sees them: `group` has one rank for each share of the training data. They
-/// differ in their batches, and in the seeds of their random numbers. Ranks of the mesh that differ on no
-/// axis of kDataAxes have the same `rank` here, and the same batches and seeds.
+/// The data ranks, as this rank sees them: there is one for each share of the training data. Ranks of the
+/// mesh that differ on no axis of kDataAxes have the same `rank` here, and the same batches.
 struct DataParallel {
-  explicit DataParallel(Group& ranks) : group(ranks), rank(ranks.rank()), size(ranks.size()) {}
-
-  Group& group;
-  int rank;
-  int size;
+  int rank = 0;
+  int size = 1;
 };
 
 /// The groups of ranks through which this rank trains its part of a model that is spread over a mesh. Copies
@@ -32,7 +28,7 @@ class MeshGroups {
   static MeshGroups split(Group& world, const config::FsdpConfig& fsdp);
 
   /// Takes groups that exist already, of a mesh whose ranks are all data ranks. A null `shard` or `replicate`
-  /// stands for `world`. `reshard` may be null.
+  /// stands for `world`. `reshard` may be null. There is no group along another axis.
   MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard, std::unique_ptr<Group> replicate,
              std::unique_ptr<Group> reshard);
 
@@ -47,14 +43,19 @@ class MeshGroups {
   /// The ranks along `axis` through this rank, numbered by their coordinates.
   [[nodiscard]] Group& along(Axis axis) const { return or_world(axes_[index_of(axis)]); }
   /// The ranks over which this rank's copy of the model is sharded, numbered by their shards.
-  [[nodiscard]] Group& shard() const { return along(Axis::kDpShard); }
+  [[nodiscard]] Group& shard() const { return or_world(shard_); }
   /// The ranks that have the same shard as this rank, numbered by their replicas.
   [[nodiscard]] Group& replicate() const { return along(Axis::kDpReplicate); }
   /// The ranks that share a unit between forward and backward, or null if these are the shard group or
   /// nobody.
   [[nodiscard]] Group* reshard() const { return reshard_.get(); }
-  /// The ranks among which training data and seeds are split, and over which gradients are averaged.
-  [[nodiscard]] DataParallel data() const { return DataParallel(or_world(data_)); }
+  /// The ranks over which losses and gradients are averaged. They differ in the seeds of their random
+  /// numbers.
+  [[nodiscard]] Group& mean() const { return or_world(mean_); }
+  /// This rank among those between which training data are split.
+  [[nodiscard]] DataParallel data() const {
+    return {mesh_.coordinate(world_->rank(), kDataAxes), mesh_.data_size()};
+  }
 
  private:
   MeshGroups(Group& world, const Mesh& mesh) : world_(&world), mesh_(mesh) {}
@@ -64,9 +65,10 @@ class MeshGroups {
 
   Group* world_;
   Mesh mesh_;
-  // A null group of an axis or of the data ranks stands for the world.
+  // A null group stands for the world, but for that of reshard().
   std::array<std::shared_ptr<Group>, kAxes.size()> axes_;
-  std::shared_ptr<Group> data_;
+  std::shared_ptr<Group> shard_;  ///< If it is the group of an axis, it is shared with axes_.
+  std::shared_ptr<Group> mean_;
   std::shared_ptr<Group> reshard_;
 };
 

@@ -335,6 +335,21 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::scatter(std::vector<at::Tensor>& outp
        timeout = timeout_of(options.timeout)] { collectives_.scatter(ins, out, root, name, item, timeout); });
 }
 
+c10::intrusive_ptr<c10d::Work> ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                         std::vector<std::int64_t>& output_sizes,
+                                                         std::vector<std::int64_t>& input_sizes,
+                                                         const c10d::AllToAllOptions& options) {
+  static constexpr const char* kThis = "all-to-all";
+  require_parts(kThis, output, input, 1);
+  if (!output_sizes.empty() || !input_sizes.empty() || input.numel() % getSize() != 0)
+    throw refusal(kThis, fmt::format("takes {} parts of equal length", getSize()));
+  return issue(c10d::OpType::ALLTOALL_BASE, "shm:all_to_all", {input}, {output},
+               [this, in = bytes_of(input), out = bytes_of(output), name = name_of_dtype(input.scalar_type()),
+                item = input.element_size(), timeout = timeout_of(options.timeout)] {
+                 collectives_.all_to_all(in, out, name, item, timeout);
+               });
+}
+
 c10::intrusive_ptr<c10d::Work> ShmBackend::barrier(const c10d::BarrierOptions& options) {
   return issue(c10d::OpType::BARRIER, "shm:barrier", {}, {},
                [this, timeout = timeout_of(options.timeout)] { collectives_.barrier(timeout); });

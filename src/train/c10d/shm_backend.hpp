@@ -23,8 +23,8 @@ namespace accel::train {
 /// the host until the collective is done, and throws what went wrong: an Error that names the collective, the
 /// rank and the seconds. After a collective has failed, all later ones fail at once. Tensors must be
 /// contiguous, and are in use until the Work is done. Supported are all-gather of any dtype, reduce-scatter
-/// and all-reduce (SUM, AVG, MAX, MIN), broadcast, scatter and barrier. SharedCollectives says what is
-/// promised of the results.
+/// and all-reduce (SUM, AVG, MAX, MIN), broadcast, scatter, all-to-all and barrier. SharedCollectives says
+/// what is promised of the results.
 ///
 /// Destroying the backend gives up the collectives in progress, on this rank and on the others.
 class ShmBackend : public c10d::Backend {
@@ -62,6 +62,11 @@ class ShmBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
                                          std::vector<std::vector<at::Tensor>>& inputs,
                                          const c10d::ScatterOptions& options) override;
+  /// Only with parts of equal length: the lists of lengths must be empty.
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<std::int64_t>& output_sizes,
+                                               std::vector<std::int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
 
   void abort() override { ranks_.close(); }

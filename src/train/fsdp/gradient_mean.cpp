@@ -12,9 +12,9 @@ void divide(at::Tensor gradient, double by) {
 }  // namespace
 
 GradientMean::GradientMean(const Mesh& mesh, at::ScalarType dtype)
-    : divides_(dtype == at::kHalf && mesh.data_size() > 1) {
+    : divides_(dtype == at::kHalf && mesh.mean_size() > 1) {
   if (!divides_) return;
-  const int ranks = mesh.data_size();
+  const int ranks = mesh.mean_size();
   int before = 1;
   while (ranks % before == 0 && ranks / before > before) before *= 2;
   before_ = before;

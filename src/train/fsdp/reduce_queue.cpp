@@ -30,7 +30,7 @@ void ReduceQueue::finish_oldest_reduce() {
 }
 
 Group& ReduceQueue::averaging_group(const FlatBuffer& buffer) const {
-  return buffer.layout().is_replicated() ? groups_.data().group : groups_.replicate();
+  return buffer.layout().is_replicated() ? groups_.mean() : groups_.replicate();
 }
 
 bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {

@@ -138,6 +138,9 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
+  if (groups_.mesh().size(Axis::kSp) > 1) {
+    sequence_ = std::make_unique<SequenceParallel>(module_, resolved.inputs, groups_.along(Axis::kSp));
+  }
   if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
   if (resolved.float8) use_float8(*resolved.float8, unmarked);
   structure_ =
@@ -154,7 +157,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   load(file, resolved.weights, targets);
   if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))
     cast_buffers_ = cast_buffers(module_, structure_, *dtype);
-  if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.data().group);
+  if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.mean());
   if (groups_.world().rank() == 0) {
     warn_of_widened(structure_, resolved.fsdp.precision);
     if (notes.is_exported) warn_of_several_results(module_, units, resolved.fsdp.precision);
@@ -371,7 +374,7 @@ void ShardedModel::rethrow_failure() {
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs, const HeadFunction& head) {
   step_.expects_backward = at::GradMode::is_enabled();
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
-  c10::IValue result = run(std::move(inputs), head);
+  c10::IValue result = run(sequence_ ? sequence_->enter(inputs) : std::move(inputs), head);
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
   step_.prefetch.finish_recording();
   // No backward frees what was gathered ahead and did not run.

@@ -20,6 +20,7 @@
 #include "train/fsdp/cast_buffers.hpp"
 #include "train/fsdp/float8_linears.hpp"
 #include "train/fsdp/load_shards.hpp"
+#include "train/fsdp/sequence_parallel.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/graph/passes/fuse_head.hpp"
 #include "train/graph/run/autocast.hpp"
@@ -46,6 +47,7 @@ struct ShardingOptions {
   /// The output of forward (ModelConfig::output) for whose last linear forward() may take a HeadFunction;
   /// unset for none.
   std::optional<std::string> head_output;
+  std::vector<std::string> inputs;  ///< The names of forward's inputs, which sequence parallelism needs.
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -67,6 +69,9 @@ class ShardedModel {
 
   /// Runs the model's forward, under autocast if the options say so. Under at::GradMode a backward may
   /// follow, and finish_backward() must.
+  ///
+  /// With sequence parallelism the inputs are the whole ones, and this rank computes its part of their
+  /// sequences: the result is of that part.
   c10::IValue forward(std::vector<c10::IValue> inputs) { return forward(std::move(inputs), {}); }
   /// The same with `head` in place of the last linear, if head() is found and `head` is not empty.
   c10::IValue forward(std::vector<c10::IValue> inputs, const HeadFunction& head);
@@ -85,6 +90,8 @@ class ShardedModel {
 
   /// The linear that a HeadFunction can replace, or why there is none.
   [[nodiscard]] const FoundHead& head() const { return head_; }
+  /// Null if each rank computes whole sequences.
+  [[nodiscard]] const SequenceParallel* sequence() const { return sequence_.get(); }
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
   /// The optimizers for which the buffers are laid out.
@@ -148,6 +155,7 @@ class ShardedModel {
   std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;
   OptimizerPlan optimizer_plan_;
+  std::unique_ptr<SequenceParallel> sequence_;
   StepState step_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;

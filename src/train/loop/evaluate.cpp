@@ -42,6 +42,7 @@ std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
 Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
                     Labels labels, at::Device device) {
   const DataParallel ranks = model.groups().data();
+  Group& group = model.groups().mean();
   const at::NoGradGuard no_grad;
   model.set_training(false);
   const std::int64_t all = data.source().size();
@@ -82,8 +83,8 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   const std::vector<double> sums =
       sum_over_ranks(std::array<SplitNumber, 6>{own(loss_sum, 0), seen, own(right_sum, 0), order,
                                                 order * order, own(weight_sum, seen)},
-                     ranks.group);
-  require_one_order(sums[3], sums[4], ranks.size, "the evaluation");
+                     group);
+  require_one_order(sums[3], sums[4], group.size(), "the evaluation");
   // Without any label that counts they are not numbers, as of a single batch.
   Evaluation result{sums[0] / sums[5], std::nullopt};
   if (has_classes) result.accuracy = sums[2] / sums[1];

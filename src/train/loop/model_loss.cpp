@@ -45,15 +45,36 @@ bool is_worthwhile(const config::ModelConfig& config, const LinearHead& head) {
   return rows * head.weight.size(0) * 4 > kHeadChunkBytes;
 }
 
-}  // namespace
+/// What the loss of this rank's part of the sequences needs of a batch.
+Batch own_part(const SequenceParallel& sequence, const config::ModelConfig& config, const Batch& batch) {
+  Batch own = batch;
+  for (auto& [name, tensor] : own.fields) {
+    if (name == config.targets) tensor = sequence.own_part(tensor, name);
+  }
+  own.host_targets = sequence.own_part(batch.host_targets, config.targets);
+  own.counted = counted_targets(own.host_targets).sum().item<std::int64_t>();
+  return own;
+}
 
-ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, const Batch& batch) {
+/// Makes the mean over `own`, one of `parts` parts of `batch`, what ModelLoss says. The parts of a loss
+/// without classes weigh alike.
+at::Tensor as_part_of_mean(const at::Tensor& loss, const config::ModelConfig& config, const Batch& own,
+                           const Batch& batch, int parts) {
+  if (!config.has_classes() || *batch.counted == 0) return loss;
+  // Without a label that counts the loss is NaN, and its gradient 0.
+  if (*own.counted == 0) return loss.masked_fill(at::ones_like(loss, at::kBool), 0);
+  return loss * (static_cast<double>(*own.counted) * parts / static_cast<double>(*batch.counted));
+}
+
+/// Runs forward on `batch`, and compares its result with the targets of `own`.
+ModelLoss loss_of_forward(ShardedModel& model, const config::ModelConfig& config, const Batch& batch,
+                          const Batch& own) {
   std::optional<HeadLoss> fused;
   HeadFunction head;
   if (model.head().is_found()) {
     head = [&](const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias) -> at::Tensor {
       const LinearHead linear = {hidden, weight, bias};
-      const auto targets = is_worthwhile(config, linear) ? targets_for(linear, config, batch) : std::nullopt;
+      const auto targets = is_worthwhile(config, linear) ? targets_for(linear, config, own) : std::nullopt;
       if (!targets) return {};
       fused = linear_cross_entropy({hidden.reshape({-1, hidden.size(-1)}), weight, bias}, *targets);
       return fused->loss;
@@ -64,8 +85,20 @@ ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, c
   const at::Tensor metrics = at::GradMode::is_enabled() ? metrics_of(config, result) : at::Tensor();
   if (fused) return {output_of(config, result), fused->right, metrics};
   const bool counts_right = config.has_classes() && !at::GradMode::is_enabled();
-  return {loss_of(config, result, batch),
-          counts_right ? right_labels_of(config, result, batch) : at::Tensor(), metrics};
+  return {loss_of(config, result, own), counts_right ? right_labels_of(config, result, own) : at::Tensor(),
+          metrics};
+}
+
+}  // namespace
+
+ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, const Batch& batch) {
+  const SequenceParallel* sequence = model.sequence();
+  if (sequence == nullptr) return loss_of_forward(model, config, batch, batch);
+  const Batch own = own_part(*sequence, config, batch);
+  ModelLoss loss = loss_of_forward(model, config, batch, own);
+  loss.loss = as_part_of_mean(loss.loss, config, own, batch, sequence->size());
+  if (loss.right.defined()) loss.right = loss.right * sequence->size();
+  return loss;
 }
 
 void require_head(const config::ModelConfig& config, const FoundHead& head) {

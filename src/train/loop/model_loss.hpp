@@ -9,7 +9,8 @@
 
 namespace accel::train {
 
-/// What the forward of a batch yields.
+/// What the forward of a batch yields. With sequence parallelism a rank has computed a part of the batch, and
+/// the values are such that the mean over the ranks with the other parts is that of the batch.
 struct ModelLoss {
   at::Tensor loss;     ///< The result of loss_of(), or of linear_cross_entropy().
   at::Tensor right;    ///< The result of right_labels_of(). Only for losses with classes, without grad.

@@ -65,6 +65,7 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
                               config.distributed_type == config::DistributedType::kMultiGpu;
   options.ddp = training.ddp;
   const config::ModelConfig& model = training.model;
+  options.inputs = model.inputs;
   if (model.loss == "cross_entropy" && model.fused_head != "never") options.head_output = model.output;
   return options;
 }

@@ -27,7 +27,9 @@ namespace {
 
 std::string text_of(const Mesh& mesh) {
   const std::string ranks = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "rank" : "ranks");
-  return mesh.replicas() == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas());
+  const int parts = mesh.size(Axis::kSp);
+  return ranks + (mesh.replicas() == 1 ? "" : fmt::format(", in {} replicas", mesh.replicas())) +
+         (parts == 1 ? "" : fmt::format(", {} share a sequence", parts));
 }
 
 std::int64_t attempt() {

@@ -14,7 +14,10 @@ constexpr const char* kContents = "contents of training.data.train (CRC-32 of sa
 constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
 
 std::string layout_of(const Mesh& mesh) {
-  const std::string shards = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards");
+  const int parts = mesh.size(Axis::kSp);
+  const std::string shards =
+      fmt::format("{} {}{}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards",
+                  parts == 1 ? "" : fmt::format(" of which {} share a sequence", parts));
   if (mesh.replicas() == 1) return shards;
   const std::string replicas = fmt::format("{} replicas", mesh.replicas());
   return mesh.shards() == 1 ? replicas : fmt::format("{} x {}", replicas, shards);

@@ -170,7 +170,10 @@ Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device)
     if (name == kTokensField) ids = tensor;
     if (name == kAttentionField) mask = tensor;
     if (name == model_.targets) tensor = with_usual_ignored(tensor, model_);
-    if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
+    if (name == model_.targets) {
+      batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
+      batch.host_targets = tensor;
+    }
     at::Tensor there = tensor.to(device, /*non_blocking=*/true);
     if (there.scalar_type() == at::kByte) {
       const auto input = input_dtypes_.find(name);

@@ -22,6 +22,8 @@ struct Batch {
   std::vector<std::pair<std::string, at::Tensor>> fields;
   /// How many labels a cross entropy counts: those that are not -100. Absent if the batch has no labels.
   std::optional<std::int64_t> counted;
+  /// The targets in the host's memory, of which labels are counted; undefined without labels.
+  at::Tensor host_targets;
 
   /// The tokens of `input_ids` that are not padding, as far as its mask says it; 0 without this field.
   std::int64_t tokens = 0;

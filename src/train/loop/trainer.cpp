@@ -251,7 +251,7 @@ class Trainer {
       loaded.random->restore();
     } else {
       at::manual_seed(config_.seed + static_cast<std::uint64_t>(state.step) * kSeedStride +
-                      static_cast<std::uint64_t>(model_.groups().data().rank));
+                      static_cast<std::uint64_t>(model_.groups().mean().rank()));
     }
     // The metrics are cut when every rank has loaded the checkpoint.
     group_.barrier();
@@ -407,7 +407,7 @@ TrainingEnd train(const config::Config& config, const Rank& rank, at::Device dev
   TrainingEnd end = TrainingEnd::kFinished;
   guarded([&] {
     groups.emplace(MeshGroups::split(group, config.fsdp));
-    at::manual_seed(config.training->seed + static_cast<std::uint64_t>(groups->data().rank));
+    at::manual_seed(config.training->seed + static_cast<std::uint64_t>(groups->mean().rank()));
     if (config.training->only_evaluates) return evaluate_only(config, device, group, *groups);
     trainer.emplace(config, device, group, *groups,
                     rank.local_world_size > 0 ? rank.local_world_size : rank.world_size);

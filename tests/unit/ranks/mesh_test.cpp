@@ -24,9 +24,27 @@ TEST(MeshTest, RanksStandInTorchsOrder) {
   EXPECT_THAT(mesh.group(4, std::span<const Axis>()), ElementsAre(4));
 }
 
+TEST(MeshTest, RanksThatShareASequenceAreShardsAndReadTheSameData) {
+  const Mesh mesh{2, 3, 2};
+  EXPECT_EQ(mesh.size(), 12);
+  EXPECT_EQ(mesh.data_size(), 6);
+  EXPECT_EQ(mesh.mean_size(), 12);
+  EXPECT_EQ(mesh.replicas(), 2);
+  EXPECT_EQ(mesh.shards(), 6);
+  EXPECT_EQ(mesh.place_of(9).replica, 1);
+  EXPECT_EQ(mesh.place_of(9).shard, 3);
+  EXPECT_THAT(mesh.group(9, Axis::kSp), ElementsAre(8, 9));
+  EXPECT_THAT(mesh.group(9, Axis::kDpShard), ElementsAre(7, 9, 11));
+  EXPECT_THAT(mesh.group(9, kShardAxes), ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_EQ(mesh.coordinate(8, kDataAxes), mesh.coordinate(9, kDataAxes));
+  EXPECT_EQ(mesh.coordinate(9, kDataAxes), 4);
+  EXPECT_THAT(mesh.reshard_group(9, 2), ElementsAre(8, 9));
+}
+
 TEST(MeshTest, AxesHaveTorchsNames) {
   EXPECT_EQ(name_of(Axis::kDpReplicate), "dp_replicate");
   EXPECT_EQ(name_of(Axis::kDpShard), "dp_shard");
+  EXPECT_EQ(name_of(Axis::kSp), "sp");
   for (std::size_t i = 0; i < kAxes.size(); ++i) EXPECT_EQ(index_of(kAxes[i]), i);
 }
 
@@ -39,7 +57,7 @@ TEST(MeshTest, NeighboursOfOneReplicaKeepAUnitTogether) {
 }
 
 RC_GTEST_PROP(MeshTest, ARankStandsAtItsCoordinateInItsGroupAlongEachAxis, ()) {
-  const Mesh mesh{*rc::gen::inRange(1, 7), *rc::gen::inRange(1, 7)};
+  const Mesh mesh{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 5), *rc::gen::inRange(1, 5)};
   std::set<std::pair<int, int>> places;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const MeshPlace place = mesh.place_of(rank);
@@ -50,7 +68,11 @@ RC_GTEST_PROP(MeshTest, ARankStandsAtItsCoordinateInItsGroupAlongEachAxis, ()) {
       RC_ASSERT(group.size() == static_cast<std::size_t>(mesh.size(axis)));
       RC_ASSERT(group.at(static_cast<std::size_t>(mesh.coordinate(rank, axis))) == rank);
     }
-    RC_ASSERT(mesh.group(rank, kDataAxes).at(static_cast<std::size_t>(rank)) == rank);
+    for (const std::span<const Axis> axes :
+         {std::span<const Axis>(kDataAxes), std::span<const Axis>(kShardAxes),
+          std::span<const Axis>(kMeanAxes)}) {
+      RC_ASSERT(mesh.group(rank, axes).at(static_cast<std::size_t>(mesh.coordinate(rank, axes))) == rank);
+    }
   }
   RC_ASSERT(places.size() == static_cast<std::size_t>(mesh.size()));
 }

@@ -54,6 +54,23 @@ void everywhere(const std::function<void(Lockstep&, SharedCollectives&)>& body) 
   }
 }
 
+TEST(SharedCollectivesTest, AllToAllGivesEachRankItsPartOfAll) {
+  everywhere([](Lockstep& ranks, SharedCollectives& collectives) {
+    const auto size = static_cast<std::size_t>(ranks.size());
+    for (const std::size_t length : kLengths) {
+      std::vector<float> in = values_of(ranks.rank(), length * size);
+      std::vector<float> out(length * size);
+      collectives.all_to_all(bytes(in), bytes(out), "float32", 4, kTimeout);
+      for (std::size_t rank = 0; rank < size; ++rank) {
+        for (std::size_t i = 0; i < length; ++i) {
+          const std::size_t there = static_cast<std::size_t>(ranks.rank()) * length + i;
+          ASSERT_EQ(out[rank * length + i], value_of(static_cast<int>(rank), there));
+        }
+      }
+    }
+  });
+}
+
 TEST(SharedCollectivesTest, AllGatherGivesEveryRanksPart) {
   everywhere([](Lockstep& ranks, SharedCollectives& collectives) {
     for (const std::size_t length : kLengths) {

@@ -14,8 +14,10 @@ constexpr config::Member precision = member<&Config::fsdp, &FsdpConfig::precisio
 /// How and where the ranks run.
 constexpr unsigned kRun = kLauncher | kNoNumbers;
 
-constexpr std::string_view kNoContextParallelism = "context parallelism is not supported yet";
-constexpr std::string_view kNoSequenceParallelism = "sequence parallelism is not supported yet";
+constexpr std::string_view kNoRing = "cp_size runs as sp_size does, without a ring";
+constexpr std::string_view kOwnAllToAll = "sequence parallelism is that of accel's own engine";
+constexpr std::string_view kInModelFile = "the model file says how attention is computed";
+constexpr std::string_view kLengthOfData = "the length of the sequences is that of the data";
 
 constexpr Idle kOnHost = {"on the CPU everything is in the memory of the host",
                           [](const Config& config) { return config.launch.use_cpu; }};
@@ -272,7 +274,7 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .traits = kNoNumbers | kComputed},
     {.path = "parallelism_config.dp_shard_size",
      .type = Type::kInt,
-     .help = "Number of ranks that a copy of the model is sharded over",
+     .help = "Number of ranks that a copy of the model is sharded over, without those of sp_size",
      .min = 1,
      .standard = "all ranks of a copy",
      .variable = "PARALLELISM_CONFIG_DP_SHARD_SIZE",
@@ -286,48 +288,53 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .passed = "1"},
     {.path = "parallelism_config.cp_size",
      .type = Type::kInt,
-     .help = "Ranks of context parallelism",
-     .built = "1",
+     .help = "Ranks of context parallelism, which run as those of sp_size",
      .min = 1,
+     .standard = "1",
      .variable = "PARALLELISM_CONFIG_CP_SIZE",
-     .passed = "1"},
+     .passed = "1",
+     .traits = kNoNumbers},
     {.path = "parallelism_config.sp_size",
      .type = Type::kInt,
-     .help = "Ranks of sequence parallelism",
-     .built = "1",
+     .help =
+         "Number of ranks that share a sequence: each computes a part of its tokens, and a part of the heads "
+         "of attention",
+     .member = fsdp<&FsdpConfig::sequence_size>,
      .min = 1,
+     .standard = "1",
      .variable = "PARALLELISM_CONFIG_SP_SIZE",
-     .passed = "1"},
+     .passed = "1",
+     .traits = kNoNumbers | kComputed},
     {.path = "parallelism_config.cp_backend",
      .choices = "torch",
-     .no_effect = kNoContextParallelism,
+     .no_effect = kNoRing,
      .variable = "PARALLELISM_CONFIG_CP_BACKEND",
      .passed = "torch",
      .traits = kOnlyPassed},
     {.path = "parallelism_config.cp_comm_strategy",
      .choices = "allgather|alltoall",
-     .no_effect = kNoContextParallelism,
+     .no_effect = kNoRing,
      .variable = "PARALLELISM_CONFIG_CP_COMM_STRATEGY",
      .traits = kOnlyPassed},
     {.path = "parallelism_config.sp_backend",
      .choices = "deepspeed",
-     .no_effect = kNoSequenceParallelism,
+     .no_effect = kOwnAllToAll,
      .variable = "PARALLELISM_CONFIG_SP_BACKEND",
      .passed = "deepspeed",
      .traits = kOnlyPassed},
     // Accelerate writes a string.
     {.path = "parallelism_config.sp_seq_length",
      .type = Type::kScalar,
-     .no_effect = kNoSequenceParallelism,
+     .no_effect = kLengthOfData,
      .variable = "PARALLELISM_CONFIG_SP_SEQ_LENGTH",
      .traits = kOnlyPassed},
     {.path = "parallelism_config.sp_seq_length_is_variable",
      .type = Type::kBool,
-     .no_effect = kNoSequenceParallelism,
+     .no_effect = kLengthOfData,
      .variable = "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE",
      .traits = kOnlyPassed},
     {.path = "parallelism_config.sp_attn_implementation",
-     .no_effect = kNoSequenceParallelism,
+     .no_effect = kInModelFile,
      .variable = "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION",
      .traits = kOnlyPassed},
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::string_view kReplicas = "parallelism_config.dp_replicate_size";
 constexpr std::string_view kShards = "parallelism_config.dp_shard_size";
+constexpr std::string_view kSequence = "parallelism_config.sp_size";
+constexpr std::string_view kContext = "parallelism_config.cp_size";
 
 bool replicates(DistributedType type) {
   return type == DistributedType::kMultiCpu || type == DistributedType::kMultiGpu;
@@ -32,22 +35,25 @@ FsdpConfig data_parallel() {
 
 /// The number of replicas that parallelism_config asks for. Sizes of 1 by 1 ask for nothing, as in
 /// Accelerate.
-std::optional<int> asked_replicas(const Settings& settings, int processes) {
+std::optional<int> asked_replicas(const Settings& settings, int processes, int sequence) {
   const auto replicas = settings.get<std::int64_t>(kReplicas);
   const auto shards = settings.get<std::int64_t>(kShards);
   if (replicas.value_or(1) == 1 && shards.value_or(1) == 1) return std::nullopt;
+  const std::string have = sequence == 1 ? fmt::format("{} processes", processes)
+                                         : fmt::format("{} processes of which {} share a sequence",
+                                                       processes * sequence, sequence);
   // One size alone implies the other.
   if (replicas && shards &&
       (*replicas > processes || *shards > processes || *replicas * *shards != processes)) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}: {}' times '{}: {}' contradicts {} processes", settings.where(kReplicas),
-                            kReplicas, *replicas, kShards, *shards, processes));
+                fmt::format("{}'{}: {}' times '{}: {}' contradicts {}", settings.where(kReplicas), kReplicas,
+                            *replicas, kShards, *shards, have));
   }
   const std::string_view key = replicas ? kReplicas : kShards;
   const std::int64_t size = replicas ? *replicas : *shards;
   if (processes % size != 0) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts {} processes", settings.where(key),
-                                               key, size, processes));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' contradicts {}", settings.where(key), key, size, have));
   }
   return static_cast<int>(replicas ? size : processes / size);
 }
@@ -61,8 +67,40 @@ std::optional<int> asked_replicas(const Settings& settings, int processes) {
       .hint(hint);
 }
 
-int replicas_of_version_1(const Config& config, const Settings& settings, std::optional<int> asked) {
+/// The number of ranks that share a sequence. Context parallelism cuts sequences as well, and passes keys and
+/// values around a ring.
+int sequence_size(const Settings& settings, const Config& config, std::vector<std::string>& warnings) {
+  const std::int64_t asked = settings.get<std::int64_t>(kSequence).value_or(1);
+  const std::int64_t context = settings.get<std::int64_t>(kContext).value_or(1);
+  if (asked > 1 && context > 1) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' contradicts '{}: {}', as in Accelerate", settings.where(kSequence),
+                            kSequence, asked, kContext, context))
+        .hint("keep one of the two");
+  }
+  const std::string_view key = context > 1 ? kContext : kSequence;
+  const std::int64_t size = std::max(asked, context);
+  if (size == 1) return 1;
   const int processes = config.launch.num_processes;
+  const std::string set = fmt::format("{}'{}: {}'", settings.where(key), key, size);
+  if (size > processes || processes % size != 0)
+    throw Error(ErrorKind::kUsage, fmt::format("{} contradicts {} processes", set, processes));
+  const bool is_sharded = config.distributed_type == DistributedType::kFsdp &&
+                          (config.fsdp.version == 2 || strategy_name(settings).spread != Spread::kNone);
+  if (!is_sharded) {
+    throw Error(ErrorKind::kUsage, fmt::format("{} needs the model to be sharded", set))
+        .hint("use distributed_type: FSDP, with a sharding_strategy other than NO_SHARD in version 1");
+  }
+  if (context > 1) {
+    warnings.push_back(fmt::format("{} runs as '{}: {}': attention is cut by its heads, and there is no ring",
+                                   set, kSequence, size));
+  }
+  return static_cast<int>(size);
+}
+
+/// `processes` are those that train on different batches.
+int replicas_of_version_1(const Config& config, const Settings& settings, std::optional<int> asked,
+                          int processes) {
   const StrategyName strategy = strategy_name(settings);
   switch (strategy.spread) {
     case Spread::kAll:
@@ -107,8 +145,9 @@ void finalize_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
 }  // namespace
 
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings) {
-  const int processes = config.launch.num_processes;
-  const std::optional<int> asked = asked_replicas(settings, processes);
+  const int sequence = sequence_size(settings, config, warnings);
+  const int processes = config.launch.num_processes / sequence;
+  const std::optional<int> asked = asked_replicas(settings, processes, sequence);
   if (replicates(config.distributed_type)) {
     if (asked.value_or(processes) != processes) {
       contradiction(settings, processes, *asked,
@@ -124,8 +163,9 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
     return;
   }
   FsdpConfig& fsdp = config.fsdp;
+  fsdp.sequence_size = sequence;
   fsdp.replicate_size =
-      fsdp.version == 1 ? replicas_of_version_1(config, settings, asked) : asked.value_or(1);
+      fsdp.version == 1 ? replicas_of_version_1(config, settings, asked, processes) : asked.value_or(1);
   finalize_reshard(fsdp, settings, mesh_of(config).shards());
 }
 

@@ -46,8 +46,9 @@ struct StrategyName {
 /// The strategy of version 1 that the settings ask for.
 StrategyName strategy_name(const Settings& settings);
 
-/// Lays out the ranks: sets the number of replicas in `config.fsdp` from the distributed type, the strategy
-/// of version 1 and parallelism_config, and checks reshard_after_forward against it. For MULTI_CPU and
+/// Lays out the ranks: sets the numbers of replicas and of ranks that share a sequence in `config.fsdp` from
+/// the distributed type, the strategy of version 1 and parallelism_config, and checks reshard_after_forward
+/// against it. For MULTI_CPU and
 /// MULTI_GPU it sets all of `config.fsdp`. Needs the distributed type, the launch section and resolve_fsdp().
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
@@ -71,6 +72,9 @@ void resolve_training(Config& config, const Settings& settings, const ConfigRequ
 /// `config` but the rest of the training section.
 void resolve_ddp(Config& config, const Settings& settings, const ConfigRequest& request,
                  std::vector<std::string>& warnings);
+
+/// Throws for what contradicts sequence parallelism, of which each rank computes a part of every sequence.
+void check_sequence(const Config& config, const Settings& settings);
 
 /// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);

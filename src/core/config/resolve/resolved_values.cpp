@@ -54,7 +54,11 @@ constexpr auto kComputedValues = std::to_array<ComputedValue>({
      }},
     {"parallelism_config.dp_shard_size",
      [](const LoadedConfig& loaded) -> std::optional<Value> {
-       return number(mesh_of(loaded.config).shards());
+       return number(mesh_of(loaded.config).size(Axis::kDpShard));
+     }},
+    {"parallelism_config.cp_size",
+     [](const LoadedConfig& loaded) -> std::optional<Value> {
+       return number(loaded.settings.get<std::int64_t>("parallelism_config.cp_size").value_or(1));
      }},
     {"launch.log_dir",
      [](const LoadedConfig& loaded) -> std::optional<Value> {

@@ -291,6 +291,7 @@ void validate_training(const Config& config, const Settings& settings, const Con
   check_schedule(training, settings);
   check_loss(training, settings);
   check_metrics(training.model, settings);
+  check_sequence(config, settings);
   require_file(training.model.path, settings, "training.model.path");
   check_weights(training.model, settings, request);
   check_dtype(training.data.train, settings, "training.data.train");

@@ -25,6 +25,10 @@ TEST(FakeBackendTest, EveryRankSeemsToHaveWhatThisOneHas) {
   group.all_gather(gathered, at::tensor({1.0F, 2.0F})).wait();
   EXPECT_TRUE(at::equal(gathered, at::tensor({1.0F, 2.0F, 1.0F, 2.0F, 1.0F, 2.0F})));
 
+  const at::Tensor exchanged = at::zeros({6});
+  group.all_to_all(exchanged, at::arange(6, at::kFloat)).wait();
+  EXPECT_TRUE(at::equal(exchanged, at::tensor({4.0F, 5.0F, 4.0F, 5.0F, 4.0F, 5.0F})));
+
   const at::Tensor part = at::zeros({2});
   group.reduce_scatter_mean(part, at::arange(6, at::kFloat)).wait();
   EXPECT_TRUE(at::equal(part, at::tensor({4.0F, 5.0F})));

@@ -92,6 +92,21 @@ TEST(HostStagedBackendTest, ReducesAndScatters) {
   });
 }
 
+TEST(HostStagedBackendTest, ExchangesParts) {
+  on_staged_ranks(2, [](c10d::Backend& backend) {
+    const int rank = backend.getRank();
+    at::Tensor in = numbers(rank, 4);
+    at::Tensor out = at::full({4}, kUntouched);
+    std::vector<std::int64_t> equal_parts;
+    const auto work = backend.alltoall_base(out, in, equal_parts, equal_parts, {});
+    in.fill_(kUntouched);
+    EXPECT_TRUE(out.eq(kUntouched).all().item<bool>());
+    work->wait();
+    EXPECT_TRUE(at::equal(
+        out, at::cat({numbers(0, 4).narrow(0, 2 * rank, 2), numbers(1, 4).narrow(0, 2 * rank, 2)})));
+  });
+}
+
 TEST(HostStagedBackendTest, SendsFromOneRank) {
   on_staged_ranks(2, [](c10d::Backend& backend) {
     const int rank = backend.getRank();

@@ -31,7 +31,7 @@ TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
     EXPECT_EQ(groups.replicate().size(), 2);
     EXPECT_EQ(groups.replicate().rank(), rank / 3);
     EXPECT_EQ(groups.reshard(), nullptr);
-    EXPECT_EQ(&groups.data().group, &world);
+    EXPECT_EQ(&groups.mean(), &world);
     EXPECT_EQ(groups.data().rank, rank);
     EXPECT_EQ(groups.data().size, 6);
     const auto mine = static_cast<float>(rank);

@@ -21,6 +21,7 @@ Config unusual_config() {
   config.fsdp.precision = {"bfloat16", "float32", "float16", "float64", "half"};
   config.fsdp.version = 2;
   config.fsdp.replicate_size = 2;
+  config.fsdp.sequence_size = 4;
   config.fsdp.reshard_after_forward = false;
   config.fsdp.reshard_size = 4;
   config.fsdp.forward_prefetch = false;

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "train/c10d/group.hpp"
+#include "train/graph/run/module_attention.hpp"
+
+namespace accel::train {
+
+/// Sequence parallelism of a model, as DeepSpeed-Ulysses has it: the ranks of a group run forward and
+/// backward for the same samples, each for its part of their sequences. Only attention needs the other parts.
+/// Around it an all-to-all gives each rank a part of the heads and the whole sequences, and another one takes
+/// that back.
+///
+/// Masks are computed by the model's own code from the whole inputs, so that they are those of a rank that
+/// has all of them.
+class SequenceParallel {
+ public:
+  /// Changes the code of `root`. `inputs` are the names of forward's inputs, for errors. `ranks` must outlive
+  /// this object. Code in which tokens see each other elsewhere than in attention is an Error of kind kUsage,
+  /// as far as find_sequence_mixing() finds it, and so is a model that does not use position_ids. Construct
+  /// it before the first run, and before methods are copied or rewritten.
+  SequenceParallel(const torch::jit::Module& root, std::vector<std::string> inputs, Group& ranks);
+  SequenceParallel(const SequenceParallel&) = delete;
+  SequenceParallel& operator=(const SequenceParallel&) = delete;
+  ~SequenceParallel();
+
+  /// Returns this rank's part of the inputs [batch, length, ...] of a forward, and computes the masks for its
+  /// attention, until the next call.
+  [[nodiscard]] std::vector<c10::IValue> enter(const std::vector<c10::IValue>& inputs);
+  /// This rank's part of a tensor [batch, length, ...], which is [batch, length / ranks, ...]. `name` is for
+  /// errors. Another shape, or a length that is not a multiple of the ranks, is an Error of kind kUsage.
+  [[nodiscard]] at::Tensor own_part(const at::Tensor& whole, std::string_view name) const;
+  /// The number of parts.
+  [[nodiscard]] int size() const { return ranks_.size(); }
+
+ private:
+  class Attention;
+
+  std::vector<std::string> inputs_;
+  Group& ranks_;
+  c10::intrusive_ptr<c10::ivalue::Object> root_;
+  std::int64_t length_ = 0;  ///< The length of the sequences of the last enter().
+  std::unique_ptr<torch::jit::GraphFunction> make_masks_;  ///< Null if no attention has a mask.
+  std::vector<at::Tensor> masks_;  ///< Those of the last enter(); an undefined one is none.
+  std::optional<AttentionRegistration> registration_;
+};
+
+}  // namespace accel::train
