@@ -211,6 +211,15 @@ def turned(h):
     return torch.cat([h[..., half:], h[..., :half]], -1)
 
 
+def widened(h):
+    """A -1 would keep the size 1."""
+    return h * h.new_ones(1).expand(h.shape[-1])
+
+
+def folded(h):
+    return h.reshape(-1, h.shape[-1]).sin().reshape(h.shape)
+
+
 def branched(h):
     return h * 2 if h.shape[-1] == 64 else h + h
 
@@ -223,6 +232,10 @@ def fixed(h):
     (averaged, "2 ranks compute something else: the largest difference is "),
     (turned, "in 'model.layers.0.mlp' aten.slice.Tensor depends on the number of ranks in a way that one -1 does not say: "
              "its numbers are [2, 32, 9223372036854775807], and with the weights of one of 2 ranks [2, 16, 9223372036854775807]"),
+    (widened, "in 'model.layers.0.mlp' aten.expand.default depends on the number of ranks in a way that one -1 does not say: "
+              "its numbers are [64], and with the weights of one of 2 ranks [32]"),
+    (folded, "in 'model.layers.0.mlp' aten.reshape.default depends on the number of ranks in a way that one -1 does not say: "
+             "its numbers are [-1, 64], and with the weights of one of 2 ranks [-1, 32]"),
     (branched, "its code takes aten.add.Tensor for aten.mul.Tensor in 'model.layers.0.mlp' with the weights of one of 2 ranks"),
     (fixed, "its code fails with the weights of one of 2 ranks: "),
 ])
