@@ -63,11 +63,12 @@ bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
          a.trainable == b.trainable && a.replicated_bytes == b.replicated_bytes;
 }
 
-// "8", or "2 x 4" for two replicas of four ranks.
+// "8", or "2 x 4" for two replicas of four ranks; " x tp 2" if tensor parallelism cuts parameters as well.
 std::string ranks_of(const Footprint& footprint) {
   const Mesh& mesh = footprint.mesh;
-  if (mesh.replicas() == 1) return std::to_string(mesh.size());
-  return fmt::format("{} x {}", mesh.replicas(), mesh.shards());
+  const std::string parts = mesh.tp() == 1 ? "" : fmt::format(" x tp {}", mesh.tp());
+  if (mesh.replicas() == 1) return std::to_string(mesh.shards()) + parts;
+  return fmt::format("{} x {}{}", mesh.replicas(), mesh.shards(), parts);
 }
 
 std::string reshard_of(const config::FsdpConfig& fsdp) {
@@ -197,6 +198,14 @@ Json to_json(const LinearPlan& plan) {
   return linears;
 }
 
+// Each module with a style of tensor parallelism.
+Json to_json(const TensorPlan& plan) {
+  Json modules = Json::array();
+  for (const TensorModule& module : plan.modules)
+    modules.push_back({{"module", module.module}, {"style", name_of(module.style)}});
+  return modules;
+}
+
 Json to_json(const UnitFootprint& unit) {
   return {{"module", unit.module},
           {"class", unit.class_name},
@@ -222,6 +231,7 @@ Json to_json(const Footprint& footprint) {
   for (const UnitFootprint& unit : footprint.units) units.push_back(to_json(unit));
   return {{"world_size", footprint.mesh.size()},
           {"replicas", footprint.mesh.replicas()},
+          {"tp_size", footprint.mesh.tp()},
           {"memory",
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
@@ -266,6 +276,8 @@ void print_plan_text(const PlanReport& report, Results& out) {
     out.line(fmt::format("  {}, recipe {}", report.model.linears->summary(),
                          config::name_of(training.float8.recipe)));
   }
+  if (report.model.tensors)
+    out.line(fmt::format("  tensor parallelism: {}", report.model.tensors->summary()));
   if (const std::string& ignored = report.model.fsdp.ignored_modules; !ignored.empty()) {
     out.line(fmt::format("  ignored_modules {}: {} of parameters, on every rank", ignored,
                          format_bytes(sums.ignored_bytes)));
@@ -299,6 +311,7 @@ void print_plan_json(const PlanReport& report, Results& out) {
                    {"units", parameters_of(report.model)},
                    {"plans", Json::array()}};
   if (report.model.linears) document["linears"] = to_json(*report.model.linears);
+  if (report.model.tensors) document["tp_plan"] = to_json(*report.model.tensors);
   for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));
   out.json(document);
 }

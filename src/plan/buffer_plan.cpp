@@ -68,6 +68,7 @@ BufferPlan buffer_for(const ParameterInfo& parameter, const config::PrecisionCon
   BufferPlan buffer;
   buffer.trainable = parameter.requires_grad;
   buffer.replicated = parameter.replicated;
+  buffer.tensor_cut = parameter.part.has_value();
   buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
   const bool casts = casts_shards(precision) && is_floating(buffer.dtype) && !buffer.replicated && !is_uncast;
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
@@ -100,7 +101,8 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
     BufferPlan wanted = buffer_for(parameter, precision, uncast.contains(parameter.fqns.front()));
     const auto same = [&](const BufferPlan& buffer) {
       return buffer.dtype == wanted.dtype && buffer.compute_dtype == wanted.compute_dtype &&
-             buffer.trainable == wanted.trainable && buffer.replicated == wanted.replicated;
+             buffer.trainable == wanted.trainable && buffer.replicated == wanted.replicated &&
+             buffer.tensor_cut == wanted.tensor_cut;
     };
     auto buffer = std::find_if(buffers.begin(), buffers.end(), same);
     if (buffer == buffers.end()) buffer = buffers.insert(buffer, std::move(wanted));
@@ -112,7 +114,9 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
     std::unordered_map<std::string, std::size_t> index_of;
     for (const std::size_t index : buffer.parameters) {
       const ParameterInfo& parameter = model.parameters[index];
-      specs.push_back({parameter.fqns, parameter.shape, optimizer.group_of(parameter.fqns, parameter.shape)});
+      specs.push_back({parameter.fqns, local_shape(parameter),
+                       optimizer.group_of(parameter.fqns, parameter.shape), parameter.part,
+                       parameter.sums_gradient});
       if (buffer.trainable)
         block = std::max(block, block_elems(optimizer.groups()[specs.back().group].tensors));
       index_of.emplace(parameter.fqns.front(), index);

@@ -13,7 +13,7 @@
 namespace accel {
 
 /// One flat buffer of a unit: its parameters of one dtype and one requires_grad. Replicated parameters have
-/// buffers of their own.
+/// buffers of their own, and so have those that tensor parallelism cuts.
 struct BufferPlan {
   std::string dtype;               ///< Dtype of the shard, such as "float32".
   std::string compute_dtype;       ///< Dtype of the unsharded parameters.
@@ -23,6 +23,7 @@ struct BufferPlan {
   std::int64_t reduce_bytes = 0;   ///< Bytes of an element of the unsharded gradients.
   bool trainable = true;
   bool replicated = false;  ///< Every rank has all of the buffer, as if it were the only rank.
+  bool tensor_cut = false;  ///< Tensor parallelism cuts the parameters.
   FlatLayout layout;
   std::vector<std::size_t> parameters;  ///< Indices into ModelStructure::parameters, in layout order.
 

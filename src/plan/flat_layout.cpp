@@ -25,6 +25,12 @@ std::vector<ShardPiece> pieces_in(const FlatLayout& layout, const ElementRange& 
 
 }  // namespace
 
+std::vector<std::int64_t> ParameterSpec::whole_shape() const {
+  std::vector<std::int64_t> whole = shape;
+  if (part) whole.at(part->dim) = part->whole;
+  return whole;
+}
+
 FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh,
                             std::int64_t block_elems) {
   const std::int64_t alignment =
@@ -53,6 +59,7 @@ std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard) {
 }
 
 std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place) {
+  if (place.tp != 0 && !layout.is_tensor_cut()) return {};
   return pieces_in(layout, layout.portion_range(place));
 }
 

@@ -2,18 +2,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ranks/mesh.hpp"
+#include "structure/tensor_part.hpp"
 
 namespace accel {
 
-/// One parameter as the model has it. Tied parameters are one entry with several names.
+/// One parameter as this rank's model has it. Tied parameters are one entry with several names.
 struct ParameterSpec {
-  std::vector<std::string> fqns;  ///< Never empty; the first in module order is the parameter's own name.
-  std::vector<std::int64_t> shape;
-  std::size_t group = 0;  ///< The index in OptimizerPlan::groups().
+  std::vector<std::string> fqns;    ///< Never empty; the first in module order is the parameter's own name.
+  std::vector<std::int64_t> shape;  ///< The shape of `part`, if tensor parallelism cuts the parameter.
+  std::size_t group = 0;            ///< The index in OptimizerPlan::groups().
+  std::optional<TensorPart> part = {};
+  bool sums_gradient = false;  ///< ParameterInfo::sums_gradient.
+
+  /// The shape of the whole parameter.
+  [[nodiscard]] std::vector<std::int64_t> whole_shape() const;
 };
 
 /// A parameter's place in its flat buffer.
@@ -43,6 +50,11 @@ struct FlatLayout {
   Mesh mesh;
 
   [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards(); }
+  /// Whether tensor parallelism cuts the parameters, so that ranks along tp have different ones. A buffer has
+  /// either such parameters or others.
+  [[nodiscard]] bool is_tensor_cut() const {
+    return !parameters.empty() && parameters.front().spec.part.has_value();
+  }
   /// Whether every rank has all elements: with one rank, or for replicated parameters in any mesh.
   [[nodiscard]] bool is_replicated() const { return mesh.mean_size() == 1; }
   [[nodiscard]] ElementRange shard_range(int shard) const {
@@ -70,7 +82,8 @@ FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t 
 /// The pieces of parameters in a shard, in the order of their offsets, without parameters that have no
 /// element in it.
 std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard);
-/// The pieces in the portion of the rank at `place`. Each element is in the portion of exactly one rank.
+/// The pieces in the portion of the rank at `place`. Each element is in the portion of exactly one rank: of
+/// ranks along tp with the same elements, the first has it.
 std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place);
 
 /// The parameters of one optimizer group, which are neighbours in a flat buffer.

@@ -25,8 +25,12 @@ class CheckpointBytes {
 
   /// Elements [begin, begin + numel) of a buffer that is cut every `shard_numel`, each of which takes `cost`
   /// bytes in the checkpoint. Ranks are counted in the order of their parts.
-  void add_range(std::int64_t begin, std::int64_t numel, std::int64_t shard_numel, std::int64_t cost) {
+  /// `parts` ranks of tensor parallelism write as much, each of its own elements; only the first is one of
+  /// these ranks.
+  void add_range(std::int64_t begin, std::int64_t numel, std::int64_t shard_numel, std::int64_t cost,
+                 int parts) {
     if (numel == 0) return;
+    add(elsewhere_, checked_mul(checked_mul(numel, cost), std::int64_t{parts} - 1));
     const std::int64_t end = checked_add(begin, numel);
     const std::int64_t first = begin / shard_numel;
     const std::int64_t last = (end - 1) / shard_numel;
@@ -43,6 +47,7 @@ class CheckpointBytes {
   }
 
   void finish(Footprint& result) const {
+    add(result.checkpoint_bytes, static_cast<Bytes>(elsewhere_));
     std::int64_t rank = 0;
     for (std::size_t r = 0; r + 1 < steps_.size(); ++r) {
       add(rank, steps_[r]);
@@ -53,6 +58,7 @@ class CheckpointBytes {
 
  private:
   std::vector<std::int64_t> steps_;  // Each entry is the difference to the rank before.
+  std::int64_t elsewhere_ = 0;       // What other ranks of tensor parallelism write.
 };
 
 /// A parameter is written under each of its names. Its optimizer state is written under one name, with the
@@ -63,14 +69,15 @@ void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, const
     const std::int64_t cost =
         checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
     const std::int64_t portion = buffer.layout.portion_numel();
-    checkpoint.add_range(parameter.offset, parameter.numel, portion, cost);
+    const int parts = buffer.tensor_cut ? buffer.layout.mesh.tp() : 1;
+    checkpoint.add_range(parameter.offset, parameter.numel, portion, cost, parts);
     if (!buffer.trainable) continue;
     const OptimizerGroup& group = optimizer.groups()[parameter.spec.group];
     for (const StateTensor& tensor : group.tensors) {
       const std::int64_t each = tensor.elems_each();
       if (tensor.is_cut()) {
         checkpoint.add_range(parameter.offset / each, parameter.numel / each, portion / each,
-                             tensor.bytes_each());
+                             tensor.bytes_each(), parts);
       } else {
         checkpoint.add_to(0, 0, checked_mul(tensor.numel_for(parameter.spec.shape), tensor.bytes_each()));
       }

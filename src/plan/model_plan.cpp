@@ -69,7 +69,8 @@ ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
   ModelPlan plan;
   if (config.training) plan.optimizer = OptimizerPlan(config.training->optimizer);
   const ModelStructure plain = model.structure({});
-  NotedConfig noted = with_notes(config.fsdp, parse_notes(model.accel_json()), plain);
+  const ModelNotes notes = parse_notes(model.accel_json());
+  NotedConfig noted = with_notes(config.fsdp, notes, plain);
   plan.fsdp = std::move(noted.fsdp);
   plan.warnings = std::move(noted.warnings);
   if (config.training && config.has_float8()) {
@@ -84,6 +85,11 @@ ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
   };
   plan.structure = marked(model.structure(unit_modules(marked(plain), plan.fsdp)));
   plan.units = plan_units(plan.structure, plan.fsdp);
+  if (config.training && config.fsdp.tp_size > 1) {
+    plan.tensors =
+        plan_tensors(plan.structure, config.training->parallel.tp_plan, notes, config.fsdp.tp_size);
+    plan.structure = with_tensor_parts(std::move(plan.structure), *plan.tensors, 0);
+  }
   return plan;
 }
 

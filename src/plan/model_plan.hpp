@@ -7,6 +7,7 @@
 #include "plan/footprint.hpp"
 #include "plan/linear_plan.hpp"
 #include "plan/optimizer_plan.hpp"
+#include "plan/tensor_plan.hpp"
 #include "plan/unit_plan.hpp"
 #include "structure/archive_model.hpp"
 #include "structure/model_notes.hpp"
@@ -21,6 +22,7 @@ struct ModelPlan {
   OptimizerPlan optimizer;            ///< That of the training, if there is one.
   config::FsdpConfig fsdp;            ///< The configuration, completed by with_notes().
   std::optional<LinearPlan> linears;  ///< Set if linears compute in float8.
+  std::optional<TensorPlan> tensors;  ///< Set if tensor parallelism cuts parameters.
   std::vector<std::string> warnings;  ///< What with_notes() and LinearPlan::warning() warn of.
 };
 
@@ -38,8 +40,8 @@ struct NotedConfig {
 /// it has none of them, and if the model computes in another dtype than the run.
 NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model);
 
-/// Plans the model. Throws Error (kUsage) as parse_notes(), with_notes(), plan_linears() and
-/// plan_units() do.
+/// Plans the model. The structure has the parts of the first rank of tensor parallelism. Throws Error
+/// (kUsage) as parse_notes(), with_notes(), plan_linears(), plan_tensors() and plan_units() do.
 ModelPlan plan_model(const ArchiveModel& model, const config::Config& config);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training

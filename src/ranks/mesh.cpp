@@ -5,7 +5,8 @@
 namespace accel {
 
 std::string_view name_of(Axis axis) {
-  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"dp_replicate", "dp_shard", "sp"};
+  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"dp_replicate", "dp_shard", "sp",
+                                                                        "tp"};
   return kNames[index_of(axis)];
 }
 

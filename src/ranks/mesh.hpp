@@ -13,11 +13,12 @@ enum class Axis {
   kDpReplicate,  ///< The copies of the model.
   kDpShard,      ///< The shards of a copy that train on different batches.
   kSp,           ///< The parts of a batch's sequences: sequence parallelism.
+  kTp,           ///< The parts of parameters that tensor parallelism cuts.
 };
 
 /// All axes in the order of the mesh, which is torch's: the last axis is the fastest, so its ranks are
 /// neighbours.
-inline constexpr std::array kAxes = {Axis::kDpReplicate, Axis::kDpShard, Axis::kSp};
+inline constexpr std::array kAxes = {Axis::kDpReplicate, Axis::kDpShard, Axis::kSp, Axis::kTp};
 /// The axes whose ranks train on different batches.
 inline constexpr std::array kDataAxes = {Axis::kDpReplicate, Axis::kDpShard};
 /// The axes over which a copy of the model is sharded.
@@ -35,17 +36,19 @@ constexpr std::size_t index_of(Axis axis) { return static_cast<std::size_t>(axis
 struct MeshPlace {
   int replica = 0;
   int shard = 0;
+  int tp = 0;  ///< The number of its part of parameters that tensor parallelism cuts.
 };
 
-/// The layout of the ranks of a job along named axes. A model is sharded over the axes dp_shard and sp
-/// together and copied along dp_replicate: rank = replica * shards + shard.
+/// The layout of the ranks of a job along named axes. A model is copied along dp_replicate and sharded over
+/// the axes dp_shard and sp together. Along tp, tensor parallelism cuts some of its parameters: rank =
+/// (replica * shards + shard) * tp size + tp.
 ///
 /// 1 x N is full sharding, N x 1 is plain data parallelism.
 class Mesh {
  public:
   /// A mesh of one rank.
   Mesh() : Mesh(1, 1) {}
-  Mesh(int dp_replicate, int dp_shard, int sp = 1) : sizes_{dp_replicate, dp_shard, sp} {}
+  Mesh(int dp_replicate, int dp_shard, int sp = 1, int tp = 1) : sizes_{dp_replicate, dp_shard, sp, tp} {}
 
   /// The number of ranks along `axis`.
   [[nodiscard]] int size(Axis axis) const { return sizes_[index_of(axis)]; }
@@ -55,13 +58,14 @@ class Mesh {
   [[nodiscard]] int data_size() const { return size(kDataAxes); }
   [[nodiscard]] int replicas() const { return size(Axis::kDpReplicate); }
   [[nodiscard]] int shards() const { return size(kShardAxes); }
+  [[nodiscard]] int tp() const { return size(Axis::kTp); }
   /// The number of ranks over which losses and gradients are averaged.
   [[nodiscard]] int mean_size() const { return size(kMeanAxes); }
 
   /// The number of `rank` among the ranks along `axis`.
   [[nodiscard]] int coordinate(int rank, Axis axis) const { return rank / stride(axis) % size(axis); }
   [[nodiscard]] MeshPlace place_of(int rank) const {
-    return {coordinate(rank, Axis::kDpReplicate), coordinate(rank, kShardAxes)};
+    return {coordinate(rank, Axis::kDpReplicate), coordinate(rank, kShardAxes), coordinate(rank, Axis::kTp)};
   }
 
   /// The ranks, including `rank`, that differ from it on no other axes than `axes`, in ascending order if

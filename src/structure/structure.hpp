@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "structure/tensor_part.hpp"
 
 namespace accel {
 
@@ -38,7 +41,17 @@ struct ParameterInfo {
   bool cross_unit = false;  ///< Another unit reads it (train/graph/analysis/cross_unit_reads.hpp).
   /// Every rank has all of the parameter, because it is in one of the ignored modules.
   bool replicated = false;
+  /// This rank's part, if tensor parallelism cuts the parameter (plan/tensor_plan.hpp). `shape` is that of
+  /// the whole parameter.
+  std::optional<TensorPart> part = {};
+  /// The ranks of tensor parallelism each compute a part of the parameter's gradient, which is their sum.
+  bool sums_gradient = false;
 };
+
+/// The shape of what this rank has of the parameter, before it is sharded.
+inline std::vector<std::int64_t> local_shape(const ParameterInfo& parameter) {
+  return parameter.part ? shape_of_part(parameter.shape, *parameter.part) : parameter.shape;
+}
 
 /// What planning needs to know about a model, without its tensors.
 struct ModelStructure {

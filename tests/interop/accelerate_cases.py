@@ -113,7 +113,7 @@ CASES: dict[str, Case] = {
                              plan={"world_size": 4, "replicas": 2}),
     "FSDP 2, all sizes 1": Case(fsdp(2, {"parallelism config": "yes"}), plan={"replicas": 1}),
     "FSDP 2, tensor parallelism": trains_not(fsdp(2, {"parallelism config": "yes", "tensor parallelism": 2}),
-                                             not_yet("parallelism_config.tp_size: 2")),
+                                             "'parallelism_config.tp_size: 2' needs a plan, and the model file has none"),
     # The model of the test has one input.
     "FSDP 2, context parallelism": Case(
         fsdp(2, {"parallelism config": "yes", "context parallelism size": 2, "communication strategy": "alltoall"}),

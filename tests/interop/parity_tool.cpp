@@ -101,8 +101,8 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
       loss_sum += loss.item<double>();
     }
     std::vector<double> sums = sum_over_ranks(
-        std::array<SplitNumber, 2>{
-            loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards())},
+        std::array<SplitNumber, 2>{loss_sum,
+                                   gradient_square_sum(model.trainable_buffers(), model.groups().mesh())},
         group);
     sums[1] /= model.groups().mesh().replicas();
     losses.push_back(sums[0] / group.size());

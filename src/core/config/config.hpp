@@ -42,10 +42,11 @@ struct PrecisionConfig {
 
 struct FsdpConfig {
   int version = 1;
-  /// Copies of the model; each is sharded over num_processes / replicate_size ranks.
+  /// Copies of the model; each is sharded over num_processes / (replicate_size * tp_size) ranks.
   int replicate_size = 1;
   /// So many ranks train on the same batches, each on a part of the sequences. They are shards, too.
   int sequence_size = 1;
+  int tp_size = 1;  ///< Ranks among which tensor parallelism cuts parameters.
   bool reshard_after_forward = true;
   /// How many ranks a unit is sharded over between forward and backward; 0: as many as in forward.
   int reshard_size = 0;
@@ -281,6 +282,12 @@ struct EarlyStoppingConfig {
   double threshold = 0;       ///< An evaluation is better if it is so by more than this.
 };
 
+/// What splits a model otherwise than FSDP.
+struct ParallelConfig {
+  /// Patterns for modules and their styles (plan/tensor_plan.hpp); empty for those of the model file.
+  std::map<std::string, std::string> tp_plan;
+};
+
 struct TrainingConfig {
   ModelConfig model;
   DataConfig data;
@@ -296,6 +303,7 @@ struct TrainingConfig {
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
   Float8Config float8;
+  ParallelConfig parallel;
   /// Whether a GPU may round the factors of float32 products to TF32; without it, torch's default for each.
   std::optional<bool> tf32;
   DdpConfig ddp;  ///< It has all defaults without a communication hook.

@@ -46,6 +46,8 @@ class MeshGroups {
   [[nodiscard]] Group& shard() const { return or_world(shard_); }
   /// The ranks that have the same shard as this rank, numbered by their replicas.
   [[nodiscard]] Group& replicate() const { return along(Axis::kDpReplicate); }
+  /// The ranks among which tensor parallelism cuts parameters, in the order of their parts.
+  [[nodiscard]] Group& tp() const { return along(Axis::kTp); }
   /// The ranks that share a unit between forward and backward, or null if these are the shard group or
   /// nobody.
   [[nodiscard]] Group* reshard() const { return reshard_.get(); }

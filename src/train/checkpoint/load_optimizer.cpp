@@ -52,8 +52,17 @@ class OptimizerReader {
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
         if (!group.tensors[i].is_cut()) continue;
         const std::int64_t each = group.tensors[i].elems_each();
-        read(*parameter.tensors[i], {piece.in_parameter.begin / each, piece.in_parameter.end / each},
-             state.tensors[i], (piece.shard_offset - state.in_shard.begin) / each);
+        const ElementRange range = {piece.in_parameter.begin / each, piece.in_parameter.end / each};
+        const std::int64_t begin = (piece.shard_offset - state.in_shard.begin) / each;
+        const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
+        if (!spec.part) {
+          read(*parameter.tensors[i], range, state.tensors[i], begin);
+          continue;
+        }
+        for (const PartRun& run : runs_of_part(spec.whole_shape(), *spec.part, range.begin, range.end)) {
+          read(*parameter.tensors[i], {run.in_whole, run.in_whole + run.count}, state.tensors[i],
+               begin + run.in_part - range.begin);
+        }
       }
     }
     for (std::size_t at = state.range.first; at < state.range.end; ++at) {
@@ -99,10 +108,11 @@ class OptimizerReader {
         const std::string name = prefix + group.tensors[i].full_name();
         const Tensor* const tensor = found.tensors[i];
         if (tensor == nullptr) fail_missing(name);
-        if (tensor->shape != group.tensors[i].shape_for(spec.shape)) {
+        const std::vector<std::int64_t> shape = spec.whole_shape();
+        if (tensor->shape != group.tensors[i].shape_for(shape)) {
           throw Error(ErrorKind::kUsage,
                       fmt::format("'{}': '{}' is {}, the model's parameter is {}", tensors_.path().string(),
-                                  name, ckpt::to_string(tensor->shape), ckpt::to_string(spec.shape)));
+                                  name, ckpt::to_string(tensor->shape), ckpt::to_string(shape)));
         }
       }
       return found;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/host/memory.hpp"
@@ -59,7 +60,7 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer
   const auto bytes_of = [&](const FlatLayout& layout, std::size_t item_bytes) {
     std::uint64_t bytes = 0;
     for (const FlatParameter& parameter : layout.parameters)
-      bytes += static_cast<std::uint64_t>(parameter.numel) * item_bytes;
+      bytes += static_cast<std::uint64_t>(checked_numel(parameter.spec.whole_shape())) * item_bytes;
     return bytes;
   };
   std::uint64_t model_bytes = 0;
@@ -74,7 +75,7 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer
     for (std::size_t i = state.range.first; i < state.range.end; ++i) {
       optimizer_bytes +=
           static_cast<std::uint64_t>(state_bytes_of(optimizer.plan().groups()[state.range.group].tensors,
-                                                    state.buffer->layout().parameters[i].spec.shape));
+                                                    state.buffer->layout().parameters[i].spec.whole_shape()));
     }
   }
   // A converted part stands beside the sharded one for a while.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,13 +22,24 @@ ckpt::DType dtype_of(at::ScalarType type) {
   throw Error(ErrorKind::kUsage, fmt::format("checkpoints cannot hold tensors of dtype {}", name));
 }
 
-/// Adds a parameter's range as chunks, with the place of each chunk's elements in `flat`.
+/// The part of a parameter that a rank has with tensor parallelism, if it is cut, and the rank's place.
+struct RankPart {
+  std::optional<TensorPart> part;
+  int tp = 0;
+};
+
+/// Adds a parameter's range as chunks, with the place of each chunk's elements in `flat`. `shape` is what the
+/// rank has of the parameter, of which `own` says the place in the whole one.
 void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype,
                const std::vector<std::int64_t>& shape, const ElementRange& range, const at::Tensor& flat,
-               std::int64_t flat_begin) {
+               std::int64_t flat_begin, const RankPart& own = {}) {
+  std::vector<std::int64_t> whole = shape;
+  if (own.part) whole.at(own.part->dim) = own.part->whole;
   for (ckpt::Box& box : ckpt::boxes_of_range(shape, range.begin, range.end)) {
     const std::int64_t numel = box.numel();
-    state.items.push_back({path, ckpt::TensorChunk{dtype, shape, std::move(box)}});
+    // The parts of all ranks have one size.
+    if (own.part) box.offsets.at(own.part->dim) += own.part->size * own.tp;
+    state.items.push_back({path, ckpt::TensorChunk{dtype, whole, std::move(box)}});
     state.sources.push_back({flat, flat_begin, numel});
     flat_begin += numel;
   }
@@ -109,7 +121,7 @@ RankState model_state(const ShardedModel& model, bool adapter_only, int rank) {
         const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
         for (const std::string& fqn : spec.fqns) {
           add_range(state, {"model", name_of(fqn)}, dtype, spec.shape, piece.in_parameter, buffer->shard(),
-                    piece.shard_offset);
+                    piece.shard_offset, {spec.part, place.tp});
         }
       }
       if (rank != 0) continue;
@@ -155,7 +167,8 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
     const OptimizerGroup& group = optimizer.plan().groups()[state.range.group];
     if (group.optimizer != part.optimizer) continue;
     const FlatLayout& layout = state.buffer->layout();
-    for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(part.rank))) {
+    const MeshPlace place = mesh.place_of(part.rank);
+    for (const ShardPiece& piece : portion_pieces(layout, place)) {
       if (!state.has(piece.parameter)) continue;
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
@@ -165,7 +178,7 @@ RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimize
         const std::int64_t each = tensor.elems_each();
         add_range(result, path(spec, tensor), dtype_of(flat.scalar_type()), tensor.shape_for(spec.shape),
                   {piece.in_parameter.begin / each, piece.in_parameter.end / each}, flat,
-                  (piece.shard_offset - state.in_shard.begin) / each);
+                  (piece.shard_offset - state.in_shard.begin) / each, {spec.part, place.tp});
       }
     }
     if (part.rank != 0) continue;

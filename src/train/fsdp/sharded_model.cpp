@@ -128,13 +128,18 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   if (groups_.world().rank() == 0) {
     for (const std::string& warning : noted.warnings) log::warn(warning);
   }
+  const std::string& ignored = resolved.fsdp.ignored_modules;
+  const ModelStructure plain = with_ignored(unmarked, ignored, resolved.fsdp.ignored_origin);
+  std::optional<TensorPlan> tensors;
+  if (const int parts = groups_.mesh().tp(); parts > 1) {
+    tensors = plan_tensors(plain, options.tp_plan, notes, parts);
+    require_own_reads(module_, *tensors);
+  }
   non_persistent_ = std::move(notes.non_persistent);
   weight_conversions_ = std::move(notes.weight_conversions);
   adapter_config_ = std::move(notes.adapter_config);
   resolved.weights.names.conversions = weight_conversions_;
 
-  const std::string& ignored = resolved.fsdp.ignored_modules;
-  const ModelStructure plain = with_ignored(unmarked, ignored, resolved.fsdp.ignored_origin);
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
@@ -143,8 +148,10 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   }
   if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
   if (resolved.float8) use_float8(*resolved.float8, unmarked);
+  if (tensors) use_tensor_plan(*tensors);
   structure_ =
       with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
+  if (tensors) structure_ = with_tensor_parts(std::move(structure_), *tensors, groups_.place().tp);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   // One shard may be a copy, too: where parameters compute in 16 bits, or are offloaded.
@@ -177,6 +184,15 @@ void ShardedModel::use_float8(const config::Float8Config& config, const ModelStr
   const std::string warning = plan.warning();
   warning.empty() ? log::info(plan.summary()) : log::warn(warning);
   if (const std::string names = float8_->warning_of_names(); !names.empty()) log::warn(names);
+}
+
+void ShardedModel::use_tensor_plan(const TensorPlan& plan) {
+  tensor_linears_.emplace(module_, plan, groups_.tp());
+  for (const TensorModule& module : plan.modules) {
+    if (head_.is_found() && module.module == head_.module)
+      head_.missing = fmt::format("tensor parallelism cuts '{}'", text_of_module(module.module));
+  }
+  if (groups_.world().rank() == 0) log::info(plan.summary());
 }
 
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
@@ -365,7 +381,15 @@ void ShardedModel::rethrow_failure() {
   try {
     std::rethrow_exception(std::exchange(step_.failure, nullptr));
   } catch (Error& error) {
-    const bool is_of_dtypes = error.message().find("same dtype") != std::string::npos;
+    const auto says = [&](const char* text) { return error.message().find(text) != std::string::npos; };
+    const bool is_of_sizes = says("is invalid for input of size") || says("must match the") ||
+                             says("expanded size") || says("cannot be multiplied");
+    if (tensor_linears_ && is_of_sizes && error.advice().empty()) {
+      throw std::move(error).hint(
+          "with tensor parallelism each rank has a part of the heads and of the width: a size that the "
+          "model's code has as a constant must be -1 there, as accel-export writes it");
+    }
+    const bool is_of_dtypes = says("same dtype");
     if (dtype_hint_.empty() || !is_of_dtypes || !error.advice().empty()) throw;
     throw std::move(error).hint(dtype_hint_);
   }

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include "train/fsdp/float8_linears.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/sequence_parallel.hpp"
+#include "train/fsdp/tensor_linears.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/graph/passes/fuse_head.hpp"
 #include "train/graph/run/autocast.hpp"
@@ -34,6 +36,8 @@ struct ShardingOptions {
   config::FsdpConfig fsdp;
   config::OptimizerConfig optimizer;
   std::optional<config::Float8Config> float8;  ///< Set if linears compute in float8.
+  /// The plan of the configuration, if the mesh has several ranks along tp; empty for that of the model file.
+  std::map<std::string, std::string> tp_plan;
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
   std::function<void()> on_wrapped;
@@ -126,6 +130,8 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
+  /// Makes linears and embeddings compute with their parts. A head that does is not replaced.
+  void use_tensor_plan(const TensorPlan& plan);
   /// Makes linears compute in float8, and says which. A head that does is not replaced.
   void use_float8(const config::Float8Config& config, const ModelStructure& model);
   /// Replaces every tensor in an attribute of a module, alone or in a list, tuple or dict, by its
@@ -164,6 +170,7 @@ class ShardedModel {
   CastBuffers cast_buffers_;
   std::shared_ptr<NumpyRandom> hook_seeds_;
   std::optional<Float8Linears> float8_;
+  std::optional<TensorLinears> tensor_linears_;
   std::optional<UnitRegistration> registration_;
   std::optional<BufferBroadcast> buffer_broadcast_;
 };

@@ -209,6 +209,9 @@ bool Unit::owns(const at::Tensor& tensor) const {
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
+  // A part of the gradient of a micro-batch is summed at once. The accumulated one would be summed again.
+  if (buffer.layout().parameters[index].spec.sums_gradient)
+    groups_.tp().all_reduce_sum(parameter.grad()).wait();
   buffer.add_gradient(index, parameter.grad());
   parameter.mutable_grad().reset();
   if (!backward_.on_parameter_gradient()) return;

@@ -36,6 +36,7 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   options.fsdp = config.fsdp;
   options.optimizer = training.optimizer;
   if (config.has_float8()) options.float8 = training.float8;
+  options.tp_plan = training.parallel.tp_plan;
   options.weights.path = std::move(weights);
   if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty()) {
     // What is read is noted by path, as the directory of the sums has it.

@@ -29,7 +29,8 @@ std::string text_of(const Mesh& mesh) {
   const std::string ranks = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "rank" : "ranks");
   const int parts = mesh.size(Axis::kSp);
   return ranks + (mesh.replicas() == 1 ? "" : fmt::format(", in {} replicas", mesh.replicas())) +
-         (parts == 1 ? "" : fmt::format(", {} share a sequence", parts));
+         (parts == 1 ? "" : fmt::format(", {} share a sequence", parts)) +
+         (mesh.tp() == 1 ? "" : fmt::format(" x {} parts (tp)", mesh.tp()));
 }
 
 std::int64_t attempt() {
@@ -78,7 +79,7 @@ void RunReport::model(const ShardedModel& model) const {
              state_bytes(layout, model.optimizer_plan());
     for (const FlatParameter& parameter : layout.parameters) {
       const OptimizerGroup& group = model.optimizer_plan().groups()[parameter.spec.group];
-      total += state_bytes_of(group.tensors, parameter.spec.shape);
+      total += state_bytes_of(group.tensors, parameter.spec.whole_shape());
     }
   }
   say(fmt::format(

@@ -14,13 +14,14 @@ constexpr const char* kContents = "contents of training.data.train (CRC-32 of sa
 constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
 
 std::string layout_of(const Mesh& mesh) {
-  const int parts = mesh.size(Axis::kSp);
+  const int sequence = mesh.size(Axis::kSp);
   const std::string shards =
       fmt::format("{} {}{}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards",
-                  parts == 1 ? "" : fmt::format(" of which {} share a sequence", parts));
-  if (mesh.replicas() == 1) return shards;
+                  sequence == 1 ? "" : fmt::format(" of which {} share a sequence", sequence));
+  const std::string parts = mesh.tp() == 1 ? "" : fmt::format(" x {} parts (tp)", mesh.tp());
+  if (mesh.replicas() == 1) return shards + parts;
   const std::string replicas = fmt::format("{} replicas", mesh.replicas());
-  return mesh.shards() == 1 ? replicas : fmt::format("{} x {}", replicas, shards);
+  return (mesh.shards() == 1 ? replicas : fmt::format("{} x {}", replicas, shards)) + parts;
 }
 
 }  // namespace

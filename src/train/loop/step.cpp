@@ -130,7 +130,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
   std::vector<SplitNumber> own = {micro_batches.loss_sum / static_cast<double>(micro_batches.count),
-                                  gradient_square_sum(buffers, mesh.shards()),
+                                  gradient_square_sum(buffers, mesh),
                                   order,
                                   order * order,
                                   static_cast<double>(count_missing(presence)),

@@ -49,8 +49,11 @@ void InitialWeights::read_parameter(std::size_t index, std::int64_t begin, std::
   for (std::int64_t at = begin; at < begin + count;) {
     const std::int64_t within = at % kBlock;
     const std::int64_t taken = std::min(begin + count - at, kBlock - within);
-    const at::Tensor block = block_of(seed_, index, at / kBlock, std_);
-    std::memcpy(values + (at - begin), block.const_data_ptr<float>() + within,
+    if (const std::pair wanted(index, at / kBlock); drawn_ != wanted) {
+      block_ = block_of(seed_, index, at / kBlock, std_);
+      drawn_ = wanted;
+    }
+    std::memcpy(values + (at - begin), block_.const_data_ptr<float>() + within,
                 static_cast<std::size_t>(taken) * sizeof(float));
     at += taken;
   }

@@ -1,5 +1,11 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
 #include "structure/structure.hpp"
 #include "weights/weight_source.hpp"
 
@@ -25,6 +31,9 @@ class InitialWeights final : public WeightSource {
   const ModelStructure& structure_;
   double std_;
   std::uint64_t seed_;
+  /// The last block that was drawn, and its parameter and number: parts of columns read it row by row.
+  std::pair<std::size_t, std::int64_t> drawn_ = {0, -1};
+  at::Tensor block_;
 };
 
 }  // namespace accel::train

@@ -10,6 +10,7 @@
 #include "train/model/initial_weights.hpp"
 #include "train/model/model_file.hpp"
 #include "weights/checkpoint_weights.hpp"
+#include "weights/weights_of_parts.hpp"
 
 namespace accel::train {
 namespace {
@@ -83,10 +84,9 @@ class AdapterWeights final : public WeightSource {
   bool is_certain_;
 };
 
-}  // namespace
-
-std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
-                                           const WeightOptions& options) {
+/// The values of whole parameters.
+std::unique_ptr<WeightSource> open_whole(const ModelFile& file, const ModelStructure& structure,
+                                         const WeightOptions& options) {
   if (!options.resumed.empty()) {
     using Use = CheckpointWeights::Use;
     auto resumed = std::make_unique<CheckpointWeights>(
@@ -108,7 +108,7 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
     if (resumed->is_complete()) return resumed;
     WeightOptions base = options;
     base.resumed.clear();
-    return std::make_unique<AdapterWeights>(std::move(resumed), open_weights(file, structure, base),
+    return std::make_unique<AdapterWeights>(std::move(resumed), open_whole(file, structure, base),
                                             options.resumes_adapter);
   }
   if (!options.path.empty()) {
@@ -121,6 +121,13 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
   if (const auto empty = file.parameter_without_values())
     throw error_of_missing_values(structure.parameters[*empty].fqns.front());
   return std::make_unique<FileWeights>(file, structure);
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
+                                           const WeightOptions& options) {
+  return std::make_unique<WeightsOfParts>(open_whole(file, structure, options), structure);
 }
 
 }  // namespace accel::train

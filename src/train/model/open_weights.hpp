@@ -34,7 +34,8 @@ struct WeightOptions {
   bool resumes_adapter = false;
 };
 
-/// Opens the source that `options` names. `file` and its `structure` must outlive it. The structure names the
+/// Opens the source that `options` names, for the parts of parameters that the structure says
+/// (WeightsOfParts). `file` and its `structure` must outlive it. The structure names the
 /// dtypes to read. Throws Error (kUsage) if the
 /// values are to come from the file and the file has none, or if tensors are missing or have another shape,
 /// with their names; and what ckpt::open_checkpoint() throws.

@@ -24,13 +24,15 @@ at::Tensor norm_of(const at::Tensor& values) {
 }
 
 // Offloaded gradients are on the host, gradients of replicated parameters on the device.
-SplitNumber gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
+SplitNumber gradient_square_sum(const std::vector<FlatBuffer*>& buffers, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   SplitNumber sum = 0;
   std::vector<at::Tensor> on_device;
   for (const FlatBuffer* buffer : buffers) {
     const at::Tensor norm = norm_of(buffer->gradient());
-    const int copies = buffer->layout().is_replicated() ? shards : 1;
+    const FlatLayout& layout = buffer->layout();
+    const int copies =
+        (layout.is_replicated() ? mesh.shards() : 1) * (layout.is_tensor_cut() ? 1 : mesh.tp());
     if (norm.is_cpu()) {
       const auto value = norm.item<double>();
       sum.on_host += value * value / copies;

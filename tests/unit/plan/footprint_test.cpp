@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "plan/flat_layout.hpp"
 #include "plan/small_gpt.hpp"
+#include "plan/tensor_plan.hpp"
 
 namespace accel {
 namespace {
@@ -237,6 +238,21 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   }
   RC_ASSERT(result.checkpoint_bytes == total);
   RC_ASSERT(result.checkpoint_rank_bytes == most);
+}
+
+TEST(FootprintTest, TensorParallelismCutsMemoryAndTheSameCheckpointIsWritten) {
+  ModelStructure model = gpt();
+  model.parameters[1].shape = {4096, 64};
+  const Footprint whole = footprint(model, {.mesh = {1, 2}});
+  const TensorPlan plan = plan_tensors(model, {{"up", "colwise"}}, {}, 4);
+  const Footprint cut = footprint(with_tensor_parts(model, plan, 1), {.mesh = {1, 2, 4}});
+  ASSERT_EQ(whole.units[0].module, "blocks.0");
+  EXPECT_EQ(cut.units[0].shard_bytes * 4, whole.units[0].shard_bytes);
+  EXPECT_EQ(cut.units[0].optimizer_bytes * 4, whole.units[0].optimizer_bytes);
+  EXPECT_EQ(cut.units[0].gather_bytes * 4, whole.units[0].gather_bytes);
+  EXPECT_EQ(cut.units[1].shard_bytes, whole.units[1].shard_bytes);
+  EXPECT_EQ(cut.checkpoint_bytes, whole.checkpoint_bytes);
+  EXPECT_LT(cut.checkpoint_rank_bytes, whole.checkpoint_rank_bytes);
 }
 
 TEST(FootprintTest, ASizeThatOverflowsIsAnError) {

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <set>
+#include <tuple>
 
 namespace accel {
 namespace {
@@ -41,10 +42,25 @@ TEST(MeshTest, RanksThatShareASequenceAreShardsAndReadTheSameData) {
   EXPECT_THAT(mesh.reshard_group(9, 2), ElementsAre(8, 9));
 }
 
+TEST(MeshTest, TheRanksOfTensorParallelismAreNeighboursAndShareTheirBatches) {
+  const Mesh mesh{2, 3, 1, 2};
+  EXPECT_EQ(mesh.size(), 12);
+  EXPECT_EQ(mesh.data_size(), 6);
+  EXPECT_EQ(mesh.tp(), 2);
+  EXPECT_EQ(mesh.place_of(9).replica, 1);
+  EXPECT_EQ(mesh.place_of(9).shard, 1);
+  EXPECT_EQ(mesh.place_of(9).tp, 1);
+  EXPECT_THAT(mesh.group(9, Axis::kTp), ElementsAre(8, 9));
+  EXPECT_THAT(mesh.group(9, Axis::kDpShard), ElementsAre(7, 9, 11));
+  EXPECT_THAT(mesh.group(9, Axis::kDpReplicate), ElementsAre(3, 9));
+  EXPECT_THAT(mesh.group(9, kDataAxes), ElementsAre(1, 3, 5, 7, 9, 11));
+}
+
 TEST(MeshTest, AxesHaveTorchsNames) {
   EXPECT_EQ(name_of(Axis::kDpReplicate), "dp_replicate");
   EXPECT_EQ(name_of(Axis::kDpShard), "dp_shard");
   EXPECT_EQ(name_of(Axis::kSp), "sp");
+  EXPECT_EQ(name_of(Axis::kTp), "tp");
   for (std::size_t i = 0; i < kAxes.size(); ++i) EXPECT_EQ(index_of(kAxes[i]), i);
 }
 
@@ -57,12 +73,14 @@ TEST(MeshTest, NeighboursOfOneReplicaKeepAUnitTogether) {
 }
 
 RC_GTEST_PROP(MeshTest, ARankStandsAtItsCoordinateInItsGroupAlongEachAxis, ()) {
-  const Mesh mesh{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 5), *rc::gen::inRange(1, 5)};
-  std::set<std::pair<int, int>> places;
+  const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 4), *rc::gen::inRange(1, 4),
+                  *rc::gen::inRange(1, 4)};
+  std::set<std::tuple<int, int, int>> places;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const MeshPlace place = mesh.place_of(rank);
-    RC_ASSERT(rank == place.replica * mesh.shards() + place.shard);
-    places.emplace(place.replica, place.shard);
+    const int data_rank = place.replica * mesh.shards() + place.shard;
+    RC_ASSERT(rank == data_rank * mesh.tp() + place.tp);
+    places.emplace(place.replica, place.shard, place.tp);
     for (const Axis axis : kAxes) {
       const std::vector<int> group = mesh.group(rank, axis);
       RC_ASSERT(group.size() == static_cast<std::size_t>(mesh.size(axis)));

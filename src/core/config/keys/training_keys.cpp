@@ -177,6 +177,15 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .idle = kNoFloat8,
      .standard = "the first and the last linear stay as they are"},
 
+    {.path = "training.parallel.tp_plan",
+     .help =
+         "Map from modules, such as layers.*.mlp.up_proj, to styles of tensor parallelism, such as colwise",
+     .member = training<&TrainingConfig::parallel, &ParallelConfig::tp_plan>,
+     .idle = {"'parallelism_config.tp_size' is 1",
+              [](const Config& config) { return config.fsdp.tp_size == 1; }},
+     .standard = "that of the model file",
+     .traits = kNoNumbers},
+
     {.path = "training.tf32",
      .help = "Whether a GPU rounds the factors of float32 matrix products and convolutions to TF32",
      .member = training<&TrainingConfig::tf32>,

@@ -112,6 +112,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
     resolve_training(config, settings, request);
     resolve_ddp(config, settings, request, loaded.warnings);
     validate_training(config, settings, request);
+    validate_tensor_parallel(config, settings);
     warn_of_training(*config.training, settings, loaded.warnings);
   }
   return loaded;

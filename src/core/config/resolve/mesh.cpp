@@ -16,6 +16,7 @@ constexpr std::string_view kReplicas = "parallelism_config.dp_replicate_size";
 constexpr std::string_view kShards = "parallelism_config.dp_shard_size";
 constexpr std::string_view kSequence = "parallelism_config.sp_size";
 constexpr std::string_view kContext = "parallelism_config.cp_size";
+constexpr std::string_view kTensors = "parallelism_config.tp_size";
 
 bool replicates(DistributedType type) {
   return type == DistributedType::kMultiCpu || type == DistributedType::kMultiGpu;
@@ -33,13 +34,29 @@ FsdpConfig data_parallel() {
   return fsdp;
 }
 
-/// The number of replicas that parallelism_config asks for. Sizes of 1 by 1 ask for nothing, as in
-/// Accelerate.
+/// What beside the sizes of data parallelism makes up the number of processes, for errors.
+std::string beside_tensors(const Settings& settings) {
+  const std::int64_t tensors = settings.get<std::int64_t>(kTensors).value_or(1);
+  return tensors == 1 ? "" : fmt::format(" beside '{}: {}'", kTensors, tensors);
+}
+
+/// The number of processes without those of tensor parallelism.
+int processes_beside_tensors(const Config& config, const Settings& settings) {
+  const int processes = config.launch.num_processes;
+  const int tensors = config.fsdp.tp_size;
+  if (processes % tensors == 0) return processes / tensors;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts {} process{}", settings.where(kTensors),
+                                             kTensors, tensors, processes, processes == 1 ? "" : "es"))
+      .hint("each part of a parameter needs a process: num_processes must be a multiple of tp_size");
+}
+
+/// The number of replicas that parallelism_config asks for, of the `processes` that train on different
+/// batches. Sizes of 1 by 1 ask for nothing, as in Accelerate.
 std::optional<int> asked_replicas(const Settings& settings, int processes, int sequence) {
   const auto replicas = settings.get<std::int64_t>(kReplicas);
   const auto shards = settings.get<std::int64_t>(kShards);
   if (replicas.value_or(1) == 1 && shards.value_or(1) == 1) return std::nullopt;
-  const std::string have = sequence == 1 ? fmt::format("{} processes", processes)
+  const std::string have = sequence == 1 ? fmt::format("{} processes{}", processes, beside_tensors(settings))
                                          : fmt::format("{} processes of which {} share a sequence",
                                                        processes * sequence, sequence);
   // One size alone implies the other.
@@ -56,6 +73,14 @@ std::optional<int> asked_replicas(const Settings& settings, int processes, int s
                 fmt::format("{}'{}: {}' contradicts {}", settings.where(key), key, size, have));
   }
   return static_cast<int>(replicas ? size : processes / size);
+}
+
+/// Tensor parallelism beside FSDP needs its version 2, as in Accelerate.
+void require_version_2(const FsdpConfig& fsdp, const Settings& settings) {
+  if (fsdp.tp_size == 1 || fsdp.version == 2) return;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts version 1 of FSDP",
+                                             settings.where(kTensors), kTensors, fsdp.tp_size))
+      .hint("set fsdp_version: 2 in fsdp_config, or distributed_type: MULTI_GPU or MULTI_CPU");
 }
 
 [[noreturn]] void contradiction(const Settings& settings, int processes, int replicas,
@@ -145,8 +170,9 @@ void finalize_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
 }  // namespace
 
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings) {
+  const int tensors = config.fsdp.tp_size;
   const int sequence = sequence_size(settings, config, warnings);
-  const int processes = config.launch.num_processes / sequence;
+  const int processes = processes_beside_tensors(config, settings) / sequence;
   const std::optional<int> asked = asked_replicas(settings, processes, sequence);
   if (replicates(config.distributed_type)) {
     if (asked.value_or(processes) != processes) {
@@ -160,10 +186,12 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
     }
     config.fsdp = data_parallel();
     config.fsdp.replicate_size = processes;
+    config.fsdp.tp_size = tensors;
     return;
   }
   FsdpConfig& fsdp = config.fsdp;
   fsdp.sequence_size = sequence;
+  require_version_2(fsdp, settings);
   fsdp.replicate_size =
       fsdp.version == 1 ? replicas_of_version_1(config, settings, asked, processes) : asked.value_or(1);
   finalize_reshard(fsdp, settings, mesh_of(config).shards());

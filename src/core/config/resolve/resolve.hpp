@@ -76,6 +76,9 @@ void resolve_ddp(Config& config, const Settings& settings, const ConfigRequest& 
 /// Throws for what contradicts sequence parallelism, of which each rank computes a part of every sequence.
 void check_sequence(const Config& config, const Settings& settings);
 
+/// Throws for what tensor parallelism does not support yet. Needs all of `config`.
+void validate_tensor_parallel(const Config& config, const Settings& settings);
+
 /// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 

@@ -29,8 +29,17 @@ void add(Module& module, const char* name, const at::Tensor& value, bool trainab
   module.register_parameter(name, value.detach().clone().set_requires_grad(trainable), false);
 }
 
+Module linear(const std::vector<std::int64_t>& shape) {
+  Module module("Linear");
+  add(module, "weight", at::randn(shape));
+  add(module, "bias", at::randn({shape[0]}));
+  module.define("def forward(self, x):\n  return torch.linear(x, self.weight, self.bias)\n");
+  return module;
+}
+
 /// A model with a unit, a tied parameter, parameters without elements, frozen ones of 16 bits, ones without
-/// weight decay, buffers and a LoRA adapter. No number of ranks divides its sizes.
+/// weight decay, buffers, a LoRA adapter, and linears that two ranks can cut. No number of ranks divides the
+/// other sizes.
 Module net() {
   at::manual_seed(1);
   Module block("Block");
@@ -51,6 +60,8 @@ Module net() {
   root.register_module("block", block);
   root.register_module("lora_A", lora_a);
   root.register_module("head", head);
+  root.register_module("up", linear({10, 7}));
+  root.register_module("down", linear({7, 10}));
   add(root, "bias", at::randn({13}));
   add(root, "none", at::randn({0, 3}));
   root.register_buffer("mean", at::randn({4, 3}).t());
@@ -70,6 +81,7 @@ class MeshRank {
     options.optimizer.no_decay = {"bias"};
     options.optimizer.lr = 0.5;
     options.poison = true;
+    if (mesh.tp() > 1) options.tp_plan = {{"up", "colwise"}, {"down", "rowwise"}};
     const MeshPlace place = mesh.place_of(rank);
     const auto group = [](int number, int size) { return std::make_unique<Group>(fake(number, size)); };
     model_.emplace(ModelFile::open(path), options, at::kCPU,
@@ -248,10 +260,12 @@ TEST_P(StateItemsTest, Rank0ComputesTheItemsThatEachRankComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, StateItemsTest,
-                         ::testing::Values(Mesh{}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 2}),
+                         ::testing::Values(Mesh{}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 2}, Mesh{1, 1, 2},
+                                           Mesh{1, 3, 1, 2}, Mesh{2, 2, 1, 2}),
                          [](const auto& tested) {
                            return std::to_string(tested.param.replicas()) + "x" +
-                                  std::to_string(tested.param.shards());
+                                  std::to_string(tested.param.shards()) + "x" +
+                                  std::to_string(tested.param.tp());
                          });
 
 TEST(ModelStateTest, OfAnAdapterHasItsTrainableParametersUnderPeftsNames) {
@@ -301,8 +315,9 @@ TEST(OptimizerStateTest, HasTorchsParamGroupsOnRank0) {
     return object_in(state, "optimizer.param_groups." + std::to_string(group) + "." + key);
   };
   EXPECT_EQ(strings_of(in_group(0, "params")),
-            (std::vector<std::string>{"block.weight", "lora_A.default.weight", "none", "tokens"}));
-  EXPECT_EQ(strings_of(in_group(1, "params")), std::vector<std::string>{"bias"});
+            (std::vector<std::string>{"block.weight", "down.weight", "lora_A.default.weight", "none",
+                                      "tokens", "up.weight"}));
+  EXPECT_EQ(strings_of(in_group(1, "params")), (std::vector<std::string>{"bias", "down.bias", "up.bias"}));
   for (const int group : {0, 1}) {
     EXPECT_EQ(*in_group(group, "lr").get<double>(), 0.25);
     EXPECT_EQ(*in_group(group, "initial_lr").get<double>(), 0.5);
@@ -319,7 +334,9 @@ TEST(OptimizerStateTest, ParametersOfOneKindAreOneParamGroup) {
     return base_rates(rank.optimizer(), 0).size();
   };
   EXPECT_EQ(count(), 2U);
-  root.attr("bias").toTensor().set_requires_grad(false);
+  for (const auto& parameter : root.named_parameters()) {
+    if (parameter.name.ends_with("bias")) at::Tensor(parameter.value).set_requires_grad(false);
+  }
   EXPECT_EQ(count(), 1U);
   for (const auto& parameter : root.named_parameters())
     at::Tensor(parameter.value).set_requires_grad(parameter.name == "bias");

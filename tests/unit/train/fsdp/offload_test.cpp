@@ -94,7 +94,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
       loss_sum += loss.item<double>();
     }
     const double norm =
-        std::sqrt(gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards()).on_host);
+        std::sqrt(gradient_square_sum(model.trainable_buffers(), model.groups().mesh()).on_host);
     scale_gradients(model.trainable_buffers(), clip_factor(norm, 0.5 * norm));
     optimizer.step(0.01);
     model.clear_gradients();

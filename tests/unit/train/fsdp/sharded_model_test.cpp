@@ -179,7 +179,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   // The norms of the two ranks of a replica add up to one norm.
   const double sharded_norm = sharded.gradient().norm().item<double>();
   const double replicated_norm = replicated.gradient().norm().item<double>();
-  EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), 2).on_host,
+  EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), model.groups().mesh()).on_host,
               sharded_norm * sharded_norm + replicated_norm * replicated_norm / 2, 1e-3);
 
   config::OptimizerConfig config;
@@ -337,11 +337,12 @@ TEST_F(ShardedModelTest, ClippingScalesToTheNorm) {
   Net net;
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
   step(model, at::randn({3, 4}));
-  const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers(), 1).on_host);
+  const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers(), Mesh{}).on_host);
   scale_gradients(model.trainable_buffers(), clip_factor(norm, 2 * norm));
-  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1).on_host), norm, 1e-6 * norm);
+  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), Mesh{}).on_host), norm, 1e-6 * norm);
   scale_gradients(model.trainable_buffers(), clip_factor(norm, 0.25 * norm));
-  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1).on_host), 0.25 * norm, 1e-5 * norm);
+  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), Mesh{}).on_host), 0.25 * norm,
+              1e-5 * norm);
 }
 
 // fully_shard fails here, too, and says only that two dtypes are not the same.

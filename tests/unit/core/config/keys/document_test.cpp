@@ -22,6 +22,7 @@ Config unusual_config() {
   config.fsdp.version = 2;
   config.fsdp.replicate_size = 2;
   config.fsdp.sequence_size = 4;
+  config.fsdp.tp_size = 4;
   config.fsdp.reshard_after_forward = false;
   config.fsdp.reshard_size = 4;
   config.fsdp.forward_prefetch = false;
@@ -103,6 +104,7 @@ Config unusual_config() {
   training.skip_nonfinite = true;
   training.grad_scaler = {1024, 4, 0.25, 7};
   training.float8 = {Float8Recipe::kRowwise, {"head", "gate"}, false};
+  training.parallel = {{{"layers.*.q", "colwise"}}};
   training.ddp = {
       CommHookType::kPowerSgd, CommHookType::kFp16, {4, 10, 1.5, false, false, 1e-8, 0xFFFF'FFFF}};
   training.eval_every = 100;

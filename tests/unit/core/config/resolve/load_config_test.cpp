@@ -93,9 +93,9 @@ TEST_F(ConfigFileTest, ProfiledStepsAreAFirstAndALast) {
 }
 
 TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
-  const std::string yaml = "parallelism_config: {tp_size: 2}\n" + training();
-  EXPECT_EQ(error_of(yaml), "run.yaml:1:31: 'parallelism_config.tp_size: 2' is not supported yet");
-  EXPECT_EQ(load(yaml, {"parallelism_config.tp_size=1"}).config.launch.num_processes, 1);
+  const std::string yaml = "parallelism_config: {cp_size: 2}\n" + training();
+  EXPECT_EQ(error_of(yaml), "run.yaml:1:31: 'parallelism_config.cp_size: 2' is not supported yet");
+  EXPECT_EQ(load(yaml, {"parallelism_config.cp_size=1"}).config.launch.num_processes, 1);
 }
 
 TEST_F(ConfigFileTest, SeveralMachines) {
@@ -146,7 +146,7 @@ TEST_F(ConfigFileTest, FewerMachinesMayBeEnough) {
 
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
-      {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
+      {"parallelism_config: {parallelism_config_cp_size: 2}", "1:50: 'parallelism_config.cp_size: 2'"},
   };
   for (const auto& [line, place] : top) {
     EXPECT_EQ(error_of(fmt::format("{}\n{}", line, training())),

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "config_file_fixture.hpp"
+#include "core/config/mesh.hpp"
 
 namespace accel::config {
 namespace {
@@ -127,6 +128,66 @@ TEST_F(ConfigRanksTest, LaysOutTheRanks) {
   EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 2", 8, "parallelism_config: {dp_replicate_size: 2}")
                 .reshard_size,
             2);
+}
+
+TEST_F(ConfigRanksTest, LaysOutTheRanksOfTensorParallelism) {
+  const auto mesh = [&](const std::string& type, int processes, const std::string& sizes) {
+    return mesh_of(load(fmt::format("distributed_type: {}\nnum_processes: {}\nuse_cpu: true\n"
+                                    "parallelism_config: {{{}}}\n",
+                                    type, processes, sizes) +
+                        training())
+                       .config);
+  };
+  const std::string fsdp = "FSDP\nfsdp_config: {version: 2}";
+  const auto expect = [](const Mesh& found, int replicas, int shards, int tp) {
+    EXPECT_EQ(found.replicas(), replicas);
+    EXPECT_EQ(found.shards(), shards);
+    EXPECT_EQ(found.tp(), tp);
+  };
+  expect(mesh(fsdp, 8, "tp_size: 2"), 1, 4, 2);
+  expect(mesh(fsdp, 2, "parallelism_config_tp_size: 2"), 1, 1, 2);
+  expect(mesh(fsdp, 8, "dp_replicate_size: 2, dp_shard_size: 2, tp_size: 2"), 2, 2, 2);
+  // Accelerate refuses replicas without shards beside tensor parallelism.
+  expect(mesh(fsdp, 4, "dp_replicate_size: 2, tp_size: 2"), 2, 1, 2);
+  expect(mesh("MULTI_CPU", 4, "tp_size: 2"), 2, 1, 2);
+  const auto error = [&](const std::string& keys, const std::string& sizes, const std::string& more = "") {
+    return error_of(fmt::format("parallelism_config: {{{}}}\ndistributed_type: FSDP\nnum_processes: 4\n"
+                                "fsdp_config: {{{}}}\n",
+                                sizes, keys) +
+                    training(more));
+  };
+  EXPECT_EQ(error("version: 2", "tp_size: 3"),
+            "run.yaml:1:31: 'parallelism_config.tp_size: 3' contradicts 4 processes");
+  EXPECT_EQ(error("version: 2", "tp_size: 2, dp_shard_size: 4"),
+            "run.yaml:1:49: 'parallelism_config.dp_shard_size: 4' contradicts 2 processes beside "
+            "'parallelism_config.tp_size: 2'");
+  EXPECT_EQ(error("version: 1", "tp_size: 2"),
+            "run.yaml:1:31: 'parallelism_config.tp_size: 2' contradicts version 1 of FSDP");
+}
+
+TEST_F(ConfigRanksTest, RefusesWhatTensorParallelismDoesNotHave) {
+  const auto error = [&](const std::string& more, const std::string& top = "") {
+    return error_of(
+        "parallelism_config: {tp_size: 2}\ndistributed_type: FSDP\nnum_processes: 2\n"
+        "fsdp_config: {version: 2}\nuse_cpu: true\n" +
+            top + training(),
+        {more});
+  };
+  const std::string beside = " is not supported with 'parallelism_config.tp_size' above 1 yet";
+  for (const std::string type : {"muon", "adafactor", "adamw8bit"}) {
+    EXPECT_EQ(
+        error("training.optimizer.type=" + type),
+        fmt::format("--set training.optimizer.type={0}: 'training.optimizer.type: {0}', which needs whole "
+                    "parameters,{1}",
+                    type, beside));
+  }
+  EXPECT_EQ(
+      error("training.model.broadcast_from_rank0=true"),
+      "--set training.model.broadcast_from_rank0=true: 'training.model.broadcast_from_rank0: true'" + beside);
+  EXPECT_EQ(error("training.checkpoint.adapter_only=true"),
+            "--set training.checkpoint.adapter_only=true: 'training.checkpoint.adapter_only: true'" + beside);
+  EXPECT_EQ(error("mixed_precision=fp8", "fp8_config: {enable_fsdp_float8_all_gather: false}\n"),
+            "--set mixed_precision=fp8: 'mixed_precision: fp8'" + beside);
 }
 
 TEST_F(ConfigRanksTest, RefusesLayoutsThatContradictEachOther) {

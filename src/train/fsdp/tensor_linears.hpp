@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <memory>
+
+#include "plan/tensor_plan.hpp"
+#include "train/c10d/group.hpp"
+#include "train/fsdp/tensor_linear.hpp"
+#include "train/graph/run/module_embedding.hpp"
+#include "train/graph/run/module_linear.hpp"
+#include "train/graph/run/part_view.hpp"
+
+namespace accel::train {
+
+/// Throws Error (kUsage), which names the module, if code outside a module reads a parameter of it that
+/// `plan` cuts: it would get a part. Call before methods are changed.
+void require_own_reads(const torch::jit::Module& root, const TensorPlan& plan);
+
+/// Makes linears and embeddings of a model compute with their parts of the weights, as a plan of tensor
+/// parallelism says, for as long as this lives. Forward and backward are collective among the ranks of `tp`.
+class TensorLinears {
+ public:
+  /// Changes the code of the modules of `root` that have a style. Construct it before the first run, and
+  /// before methods are rewritten. `tp` must outlive this. Throws Error (kUsage), which names the module, if
+  /// its code has no product of its weight, or no lookup in it, or if it does something else with it.
+  TensorLinears(const torch::jit::Module& root, const TensorPlan& plan, Group& tp);
+
+ private:
+  std::unique_ptr<TensorProducts> products_;
+  LinearRegistration linears_;
+  EmbeddingRegistration embeddings_;
+  ViewCheckRegistration views_;
+};
+
+}  // namespace accel::train
