@@ -33,6 +33,7 @@ SECTIONS = {
     "fsdp_config": "The prefix `fsdp_` is optional: `fsdp_version` is `version`.",
     "parallelism_config": "The prefix `parallelism_config_` is optional.",
     "fp8_config": "For `mixed_precision: fp8`. The prefix `fp8_` is optional.",
+    "dynamo_config": "For compiled layers. The prefix `dynamo_` is optional.",
     "launch": "Keys of accel alone, for the launcher.",
     "training": "Keys of accel alone: what stands in a Python script in Accelerate.",
 }

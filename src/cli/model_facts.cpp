@@ -10,6 +10,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "cli/open_model.hpp"
+#include "structure/compiled_layers.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"
 
@@ -58,6 +59,8 @@ ModelFacts facts_of(const OpenedModel& model) {
   facts.parameters = structure.parameters.size();
   facts.has_weights = model.has_values;
   facts.tp_heads = notes.tp_heads;
+  if (const std::string& text = model.archive.compiled_json(); !text.empty())
+    facts.compiled = parse_compiled_layers(text).summary();
   return facts;
 }
 
@@ -99,6 +102,7 @@ std::vector<std::string> lines_of(const ModelFacts& facts) {
   for (const auto& names : facts.ties) add("tied", fmt::format("{}", fmt::join(names, " = ")));
   add("weights", facts.has_weights ? "in the file" : "not in the file, which has the structure alone");
   if (facts.tp_heads > 0) add("tp plan", fmt::format("for numbers of ranks that divide {}", facts.tp_heads));
+  add("compiled", facts.compiled);
   return lines;
 }
 
@@ -119,6 +123,7 @@ Json json_of(const ModelFacts& facts) {
   document["elements"] = facts.elements;
   document["has_weights"] = facts.has_weights;
   if (facts.tp_heads > 0) document["tp_heads"] = facts.tp_heads;
+  if (!facts.compiled.empty()) document["compiled"] = facts.compiled;
   return document;
 }
 

@@ -35,6 +35,7 @@ struct ModelFacts {
   std::int64_t elements = 0;                   ///< The elements of these parameters.
   bool has_weights = true;                     ///< The file has the values of all parameters.
   std::int64_t tp_heads = 0;                   ///< ModelNotes::tp_heads
+  std::string compiled;  ///< CompiledLayers::summary(); empty if the file has no compiled code.
   /// Why accel cannot use the model; nothing else is set then, and the tensors can be shown nevertheless.
   std::optional<std::string> refusal;
 };

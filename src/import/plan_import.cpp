@@ -24,6 +24,7 @@
 #include "import/methods.hpp"
 #include "import/module_tree.hpp"
 #include "import/statements.hpp"
+#include "structure/compiled_layers.hpp"
 
 namespace accel {
 namespace {
@@ -130,6 +131,7 @@ class Importer {
     add_text("version", "10\n");
     add_text("byteorder", "little");
     add_text("extra/accel.json", notes().dump());
+    add_compiled_code();
     for (std::size_t i = 0; i < storages_.size(); ++i) add_storage(i);
     plan.has_values = has_values_;
     plan.file.name = name_;
@@ -144,6 +146,22 @@ class Importer {
   void add_text(const std::string& record, std::string text) {
     records_.push_back({.name = root() + record, .size = text.size()});
     contents_.emplace_back(std::move(text));
+  }
+
+  /// The code of layers goes into the file as it is. Nothing runs it here.
+  void add_compiled_code() {
+    const std::string text = archive_.extra_file(kCompiledNotes);
+    if (text.empty()) return;
+    add_text(fmt::format("extra/{}", kCompiledNotes), text);
+    const std::size_t packages = parse_compiled_layers(text).packages.size();
+    for (std::size_t i = 0; i < packages; ++i) {
+      for (const bool is_backward : {false, true}) {
+        const std::string name = record_of_code(i, is_backward);
+        const ckpt::Pt2Archive::Range range = archive_.checked_range(name);
+        records_.push_back({.name = root() + name, .size = range.bytes});
+        contents_.emplace_back(ckpt::FileContent{archive_.path(), range.offset});
+      }
+    }
   }
 
   void add_storage(std::size_t storage) {

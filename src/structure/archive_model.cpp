@@ -14,6 +14,7 @@
 #include "ckpt/io/byte_source.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torchscript/reads.hpp"
+#include "structure/compiled_layers.hpp"
 #include "structure/quantized.hpp"
 
 namespace accel {
@@ -172,6 +173,7 @@ ArchiveModel ArchiveModel::read(const ckpt::FileWindow& window) {
   ArchiveModel model;
   model.archive_ = ckpt::read_script_modules(archive);
   model.accel_json_ = text_of(archive, "extra/accel.json");
+  model.compiled_json_ = text_of(archive, fmt::format("extra/{}", kCompiledNotes));
   return model;
 }
 

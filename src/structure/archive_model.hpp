@@ -43,6 +43,8 @@ class ArchiveModel {
   [[nodiscard]] std::string forward_result() const;
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }
+  /// The extra file that describes the compiled code of layers (compiled_layers.hpp); empty if there is none.
+  [[nodiscard]] const std::string& compiled_json() const { return compiled_json_; }
 
  private:
   ArchiveModel() = default;
@@ -51,6 +53,7 @@ class ArchiveModel {
 
   ckpt::ScriptModules archive_;
   std::string accel_json_;
+  std::string compiled_json_;
 };
 
 }  // namespace accel

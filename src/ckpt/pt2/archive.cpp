@@ -186,6 +186,13 @@ void Pt2Archive::check_crc(const Pt2Tensor& tensor) const {
   ckpt::check_crc(window_, *zip_.find(tensor.record));
 }
 
+Pt2Archive::Range Pt2Archive::checked_range(const std::string& name) const {
+  const ZipEntry* entry = zip_.find(name);
+  if (entry == nullptr) throw_corrupt(fmt::format("has no record '{}'", name));
+  ckpt::check_crc(window_, *entry);
+  return {data_offset_of(window_, *entry), entry->size};
+}
+
 std::string Pt2Archive::extra_file(std::string_view name) const {
   const std::string record = fmt::format("extra/{}", name);
   return zip_.find(record) == nullptr ? "" : text_of(record);

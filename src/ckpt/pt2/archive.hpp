@@ -51,6 +51,13 @@ class Pt2Archive {
   [[nodiscard]] std::uint64_t record_offset(const Pt2Tensor& tensor) const;
   /// Throws Error (kCorrupt) if the CRC of the record is wrong. Reads all of it.
   void check_crc(const Pt2Tensor& tensor) const;
+  /// Where the record `name` lies in the file. Throws Error (kCorrupt) if there is none, if it is compressed,
+  /// or if its CRC is wrong. Reads all of it.
+  struct Range {
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] Range checked_range(const std::string& name) const;
   /// An extra file that the exporter added; empty if there is none.
   [[nodiscard]] std::string extra_file(std::string_view name) const;
 

@@ -250,6 +250,16 @@ struct Float8Config {
   bool gathers_float8 = true;
 };
 
+/// Accelerate's dynamo_config.
+struct CompileConfig {
+  /// "INDUCTOR" if layers run the code that accel-export has compiled for them; "NO" for all that compiles
+  /// nothing.
+  std::string backend = "NO";
+  bool fullgraph = false;  ///< It is an error if the layers have no code that fits.
+
+  [[nodiscard]] bool is_on() const { return backend == "INDUCTOR"; }
+};
+
 /// torch's PowerSGDState, with its defaults.
 struct PowerSgdConfig {
   std::int64_t matrix_approximation_rank = 1;
@@ -304,6 +314,7 @@ struct TrainingConfig {
   GradScalerConfig grad_scaler;  ///< Only float16 uses it.
   Float8Config float8;
   ParallelConfig parallel;
+  CompileConfig compile;
   /// Whether a GPU may round the factors of float32 products to TF32; without it, torch's default for each.
   std::optional<bool> tf32;
   DdpConfig ddp;  ///< It has all defaults without a communication hook.

@@ -149,6 +149,9 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
   if (resolved.float8) use_float8(*resolved.float8, unmarked);
   if (tensors) use_tensor_plan(*tensors);
+  if (resolved.compile) {
+    compiled_ = compiled_bodies(file, module_, *resolved.compile, resolved.fsdp.precision, groups_.world());
+  }
   structure_ =
       with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
   if (tensors) structure_ = with_tensor_parts(std::move(structure_), *tensors, groups_.place().tp);
@@ -257,13 +260,15 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         // Recomputed units may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
         .device = device_,
-        .without_autocast = autocast_.has_value() && WithoutAutocast::wants(class_name_of(module))};
+        .without_autocast = autocast_.has_value() && WithoutAutocast::wants(class_name_of(module)),
+        .compiled = compiled_.contains(plan.module) ? compiled_.at(plan.module) : UnitBody()};
     units_.push_back(
         std::make_unique<Unit>(std::move(plan), module._ivalue(), std::move(buffers), unit, groups_, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
 
   if (autocast_) switch_autocast_off(modules, hooks);
+  add_compiled_modules(modules, hooks);
   put_in_place(owners, replacement);
   registration_.emplace(std::move(hooks));
   return targets;
@@ -311,6 +316,18 @@ void ShardedModel::switch_autocast_off(const std::unordered_map<std::string, tor
     rewrite_methods(module);
     without_autocast_.push_back(std::make_unique<WithoutAutocast>(name, device_.type()));
     hooks[object] = without_autocast_.back().get();
+  }
+}
+
+void ShardedModel::add_compiled_modules(const std::unordered_map<std::string, torch::jit::Module>& modules,
+                                        std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks) {
+  for (const auto& [name, body] : compiled_) {
+    const torch::jit::Module& module = modules.at(name);
+    const c10::ivalue::Object* object = module._ivalue().get();
+    if (hooks.contains(object)) continue;
+    rewrite_methods(module);
+    compiled_modules_.push_back(std::make_unique<CompiledModule>(name, body));
+    hooks[object] = compiled_modules_.back().get();
   }
 }
 

@@ -19,6 +19,7 @@
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"
 #include "train/fsdp/cast_buffers.hpp"
+#include "train/fsdp/compiled_layers.hpp"
 #include "train/fsdp/float8_linears.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/sequence_parallel.hpp"
@@ -35,7 +36,8 @@ namespace accel::train {
 struct ShardingOptions {
   config::FsdpConfig fsdp;
   config::OptimizerConfig optimizer;
-  std::optional<config::Float8Config> float8;  ///< Set if linears compute in float8.
+  std::optional<config::Float8Config> float8;    ///< Set if linears compute in float8.
+  std::optional<config::CompileConfig> compile;  ///< Set if layers run the compiled code of the model file.
   /// The plan of the configuration, if the mesh has several ranks along tp; empty for that of the model file.
   std::map<std::string, std::string> tp_plan;
   WeightOptions weights;
@@ -143,6 +145,9 @@ class ShardedModel {
   /// Switches autocast off in modules that must run without it. Units do so themselves.
   void switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
+  /// Gives layers that are not units their compiled code.
+  void add_compiled_modules(const std::unordered_map<std::string, torch::jit::Module>& modules,
+                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs, const HeadFunction& head);
@@ -167,6 +172,8 @@ class ShardedModel {
   std::vector<FlatBuffer*> trainable_buffers_;
   std::optional<AutocastState> autocast_;  ///< The autocast of forward, if any.
   std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
+  CompiledBodies compiled_;  ///< The layers with compiled code. Those that are units have theirs there.
+  std::vector<std::unique_ptr<CompiledModule>> compiled_modules_;
   CastBuffers cast_buffers_;
   std::shared_ptr<NumpyRandom> hook_seeds_;
   std::optional<Float8Linears> float8_;

@@ -46,6 +46,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
     bool reduce_late = false;
     c10::Device device = c10::kCPU;  ///< The device that computes.
     bool without_autocast = false;   ///< Compute as if autocast were off.
+    UnitBody compiled;               ///< The compiled code of the module; empty if it has none.
   };
 
   /// `module` is the one that `plan` names.
@@ -70,6 +71,9 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   }
   [[nodiscard]] std::shared_ptr<const ModuleState> state() const override { return state_; }
   [[nodiscard]] bool owns(const at::Tensor& tensor) const override;
+  [[nodiscard]] const UnitBody* compiled_body() const override {
+    return options_.compiled ? &options_.compiled : nullptr;
+  }
   void before_recompute() override;
   void after_recompute() override;
   void failed(const std::exception_ptr& error) override {

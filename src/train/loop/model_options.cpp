@@ -37,6 +37,7 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   options.optimizer = training.optimizer;
   if (config.has_float8()) options.float8 = training.float8;
   options.tp_plan = training.parallel.tp_plan;
+  if (training.compile.is_on()) options.compile = training.compile;
   options.weights.path = std::move(weights);
   if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty()) {
     // What is read is noted by path, as the directory of the sums has it.

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "ckpt/io/byte_source.hpp"
 #include "ckpt/torchscript/fingerprint.hpp"
+#include "ckpt/zip/index.hpp"
 #include "structure/quantized.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/model/compile_error.hpp"
@@ -149,6 +150,14 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
 
 ModelFile ModelFile::from_outline(ModelOutline outline) {
   return load(std::make_shared<SkippingReader>(std::move(outline)));
+}
+
+std::vector<std::byte> ModelFile::record(const std::string& name) const {
+  ReaderSource source(*reader_);
+  const ckpt::FileWindow window(source);
+  const ckpt::ZipIndex zip(window);
+  const ckpt::ZipEntry* entry = zip.find(name);
+  return entry == nullptr ? std::vector<std::byte>{} : ckpt::read_record(window, *entry);
 }
 
 std::uint32_t ModelFile::graph_fingerprint() const {

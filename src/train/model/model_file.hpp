@@ -60,6 +60,9 @@ class ModelFile {
   [[nodiscard]] torch::jit::Module& module() { return module_; }
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }
+  /// The bytes of the record `name` of the archive, such as "extra/accel.json"; empty if there is none.
+  /// Throws Error (kCorrupt) if the CRC is wrong.
+  [[nodiscard]] std::vector<std::byte> record(const std::string& name) const;
 
  private:
   ModelFile();

@@ -8,6 +8,7 @@ namespace accel {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 using Rules = std::map<std::string, std::string>;
 

@@ -64,6 +64,8 @@ def parser():
     add("--set", type=setting, action="append", default=[], metavar="KEY=VALUE", help="change a value of config.json")
     add("--accept", action="append", default=[], metavar="FILE:LINE",
         help="torchscript: accept warnings about this line, which has no effect; the end of its path is enough")
+    add("--compile", action="store_true",
+        help="pt2: add machine code of the layers for training on CPUs with dynamo_backend: INDUCTOR; needs g++")
     add("--accel", metavar="PROGRAM", help="the program accel (default: that in PATH)")
     add("--overwrite", action="store_true", help="replace OUT if it exists")
     add("--no-check", dest="check", action="store_false", help="do not compare with the model's own loss and gradients")
@@ -113,7 +115,8 @@ def main(arguments=None):
     try:
         directory = huggingface.Directory(options.directory, options)
         settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
-                                    lambda text: print(text, flush=True), options.overwrite)
+                                    lambda text: print(text, flush=True), options.overwrite,
+                                    compile=options.compile)
         export = exporter.Exporter(options.out, settings)
         part = "" if options.weights else directory.part()
         if options.check and options.dtype != torch.float32:

@@ -25,6 +25,7 @@ class Options:
     say: callable = print
     overwrite: bool = False
     words: type = words.Flags  # The names of the options in messages.
+    compile: bool = False  # Add compiled code of the layers.
 
 
 def publish(place, path):
@@ -91,13 +92,27 @@ class Exporter:
                     self.compare(subject, recorded, place, accel)
                     if self.leak is not None:  # The notes say what was found.
                         self.save(recorded, subject, place, self.options.with_values)
+            if self.options.compile:
+                self.compile(recorded, subject, place)
             if accel is not None and small is not None:  # Values aside, accel takes what is in place.
                 accel_program.import_file(accel, place, folder / "imported.pt")
             publish(place, self.path)
         self.report(subject, recorded)
 
+    def compile(self, recorded, subject, place):
+        """Adds the compiled code of the layers to the file at `place`."""
+        from . import compiled
+        self.options.say(f"compiling {', '.join(subject.layers)}")
+        description = compiled.add(recorded.exported, subject, place)
+        size = sum(sum(package["bytes"].values()) for package in description["packages"])
+        self.options.say(f"compiled: {len(description['units'])} layers of {len(description['packages'])} kinds, {size / 1e6:.1f} MB, "
+                         f"for torch {description['torch']}, {description['instruction_set']} and {description['dtype']}")
+
     def program(self):
         """Returns the program accel if it is needed."""
+        if self.options.compile and not self.options.is_program:
+            raise Refused("compiled code goes into a .pt2 file, and this one is TorchScript\n"
+                          "hint: choose a name for OUT that does not end in .pt")
         if self.path.is_dir():
             raise Refused(f"'{self.path}' is a directory\nhint: name the file to write, such as {self.path / 'model.pt2'}")
         if self.path.exists() and not self.options.overwrite:

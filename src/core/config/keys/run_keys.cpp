@@ -1,3 +1,4 @@
+#include "core/config/keys/compile_keys.hpp"
 #include "core/config/keys/float8_keys.hpp"
 #include "core/config/keys/keys.hpp"
 
@@ -479,7 +480,7 @@ constexpr auto kOwnKeys = std::to_array<Key>({
 });
 // NOLINTEND(readability-magic-numbers)
 
-constexpr auto kRunKeys = with_types_of_members(concatenated(kOwnKeys, kFloat8Keys));
+constexpr auto kRunKeys = with_types_of_members(concatenated(kOwnKeys, kFloat8Keys, kCompileKeys));
 
 }  // namespace
 

@@ -110,6 +110,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
     resolve_float8(config, settings, request, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);
     resolve_training(config, settings, request);
+    resolve_compile(config, settings);
     resolve_ddp(config, settings, request, loaded.warnings);
     validate_training(config, settings, request);
     validate_tensor_parallel(config, settings);

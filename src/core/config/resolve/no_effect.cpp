@@ -21,6 +21,7 @@ std::string_view without_effect_of_fp8(const LoadedConfig& loaded) {
 std::string_view without_effect_on_program(const Key& key, const LoadedConfig& loaded) {
   // The older form of mixed_precision.
   if (key.has(kLauncher) || key.path == "fp16") return {};
+  if (key.path == "dynamo_backend") return {};  // The program gets it under its present name.
   if (is_below(key.path, "training")) return "a program runs instead of a training";
   if (is_below(key.path, "fsdp_config") && loaded.config.distributed_type != DistributedType::kFsdp)
     return "'distributed_type' is not FSDP, so that the program does not get it";
@@ -46,7 +47,6 @@ std::string_view without_effect_on_training(const Key& key, const LoadedConfig& 
 /// Why a key of another system has no effect; empty if a program of the user gets it.
 std::string_view without_effect_as_foreign(const Key& key, const LoadedConfig& loaded) {
   const bool runs_program = !loaded.config.training.has_value();
-  if (runs_program && (key.path == "dynamo_backend" || is_below(key.path, "dynamo_config"))) return {};
   if (runs_program && is_below(key.path, "fp8_config")) return without_effect_of_fp8(loaded);
   return "it is for a system that accel does not have";
 }

@@ -63,6 +63,10 @@ void resolve_float8(Config& config, const Settings& settings, const ConfigReques
 /// Accelerate does not have, sets the dtype of the reduction. fp8 is bf16 here.
 PrecisionConfig resolve_precision(const Config& config, const Settings& settings);
 
+/// The backend of dynamo_config: whether layers run compiled code. That it is asked for with float8, under
+/// autocast or on GPUs is an Error. Needs the launch section and the precision.
+void resolve_compile(Config& config, const Settings& settings);
+
 /// The training section, whose members it sets, too. A required key that is missing is an Error.
 void resolve_training(Config& config, const Settings& settings, const ConfigRequest& request);
 

@@ -138,6 +138,7 @@ bool uses(const LoadedConfig& loaded, const Key& key) {
     return shards || (!replicates && loaded.settings.has("fsdp_config"));
   }
   if (is_below(key.path, "fp8_config") || is_below(key.path, "training.float8")) return config.has_float8();
+  if (is_below(key.path, "dynamo_config")) return config.training->compile.is_on();
   if (is_below(key.path, "training.grad_scaler")) return config.mixed_precision == "fp16";
   if (is_below(key.path, "training.ddp.comm_state_option"))
     return config.training->ddp.comm_hook == CommHookType::kPowerSgd;

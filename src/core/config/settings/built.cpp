@@ -13,10 +13,13 @@
 namespace accel::config {
 namespace {
 
+/// Accelerate takes names in capitals or not. Keys with `choices` have been checked for them before.
 bool is_built(const Key& key, const Setting& setting) {
   if (key.built == kEverything || std::holds_alternative<std::monostate>(setting.value)) return true;
   const std::vector<std::string> built = split(key.built, '|');
-  return std::find(built.begin(), built.end(), text_of(setting.value)) != built.end();
+  const std::string text = lower_case(text_of(setting.value));
+  return std::any_of(built.begin(), built.end(),
+                     [&](const std::string& value) { return lower_case(value) == text; });
 }
 
 const OtherAccelerator* accelerator_of(const Key& key, const Setting& setting) {

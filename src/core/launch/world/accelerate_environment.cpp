@@ -73,9 +73,9 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
   const config::Settings& settings = loaded.settings;
   Variables variables = {
       {"ACCELERATE_MIXED_PRECISION", loaded.config.mixed_precision},
-      {"ACCELERATE_DYNAMO_BACKEND", dynamo_backend(settings)},
   };
   pass(settings, "dynamo_config", variables);
+  variables["ACCELERATE_DYNAMO_BACKEND"] = dynamo_backend(settings);
   const bool cpu_by_choice = settings.get<bool>("use_cpu").value_or(false) ||
                              loaded.config.distributed_type == config::DistributedType::kMultiCpu;
   if (cpu_by_choice) variables["ACCELERATE_USE_CPU"] = "True";

@@ -65,6 +65,12 @@ c10::IValue without_own(const c10::IValue& result, const UnitHooks& hooks) {
                      [&](const at::Tensor& tensor) { return hooks.owns(tensor) ? tensor.clone() : tensor; });
 }
 
+/// The mode decides, and not whether gradients are on: a recomputed call must run what its forward ran.
+bool is_training(const c10::IValue& self) {
+  const c10::ivalue::Object& object = self.toObjectRef();
+  return object.type()->hasAttribute("training") && object.getAttr("training").toBool();
+}
+
 /// The operator. It is variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
 /// results may have any type.
 void run_unit(torch::jit::Stack& stack) {
@@ -81,8 +87,12 @@ void run_unit(torch::jit::Stack& stack) {
   const std::span<const c10::IValue> arguments = std::span(inputs).subspan(1);
 
   const c10::ClassType& type = *self.toObject()->type();
+  const UnitBody* compiled = hooks != nullptr ? hooks->compiled_body() : nullptr;
+  if (compiled != nullptr && !is_training(self)) compiled = nullptr;
   const UnitBody body =
-      script_body(type.getMethod(method), hooks == nullptr ? type.name()->name() : hooks->name());
+      compiled != nullptr
+          ? *compiled
+          : script_body(type.getMethod(method), hooks == nullptr ? type.name()->name() : hooks->name());
   if (hooks == nullptr) {
     stack.push_back(body(inputs));
     return;

@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "train/graph/run/unit_body.hpp"
+
 namespace accel::train {
 
 class UnitActivations;
@@ -28,6 +30,8 @@ class UnitHooks {
   virtual void before_call(std::span<const c10::IValue> arguments) = 0;
   virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
 
+  /// What runs in training instead of the module's method forward; null for the method itself.
+  [[nodiscard]] virtual const UnitBody* compiled_body() const { return nullptr; }
   /// Whether calls save only their arguments and are recomputed in backward (graph/run/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call saves them in between. Null leaves them in place.

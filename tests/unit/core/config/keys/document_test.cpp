@@ -105,6 +105,7 @@ Config unusual_config() {
   training.grad_scaler = {1024, 4, 0.25, 7};
   training.float8 = {Float8Recipe::kRowwise, {"head", "gate"}, false};
   training.parallel = {{{"layers.*.q", "colwise"}}};
+  training.compile = {"INDUCTOR", true};
   training.ddp = {
       CommHookType::kPowerSgd, CommHookType::kFp16, {4, 10, 1.5, false, false, 1e-8, 0xFFFF'FFFF}};
   training.eval_every = 100;
@@ -215,7 +216,7 @@ TEST(ConfigDocumentTest, RejectsWrongTypesAndRanges) {
       {json::json_pointer("/training/optimizer/lr"), "fast", "expected a number"},
       {json::json_pointer("/training/model/rename/0"), {{"a", 1}, {"b", 2}}, "expected a pattern"},
       {json::json_pointer("/training/model/rename/0/pattern"), 1, "rename[0].pattern': expected a string"},
-      {json::json_pointer("/dynamo_config"), json::object(), "'dynamo_config': is not known"},
+      {json::json_pointer("/mpirun_config"), json::object(), "'mpirun_config': is not known"},
   };
   for (const Case& c : cases) {
     json document = config_to_json(unusual_config());

@@ -25,7 +25,7 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
   EXPECT_THAT(
       keys_of(number_settings(config)),
       ::testing::ElementsAre(
-          "distributed_type",  //
+          "distributed_type", "dynamo_config.backend",  //
           "fp8_config.enable_fsdp_float8_all_gather", "fsdp_config.auto_wrap_policy",
           "fsdp_config.autocast_dtype", "fsdp_config.buffer_dtype", "fsdp_config.ignored_modules",
           "fsdp_config.io_dtype", "fsdp_config.min_num_params", "fsdp_config.offload_params",

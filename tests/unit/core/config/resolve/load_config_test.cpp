@@ -220,8 +220,9 @@ TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
                 StartsWith(fmt::format("run.yaml:{}", place)));
     EXPECT_THAT(error_of(line, {}, true), StartsWith(fmt::format("run.yaml:{}", place)));
   }
-  EXPECT_THAT(error_of("dynamo_config: {dynamo_backend: INDUCTOR}\n" + training()),
-              StartsWith("run.yaml:1:33: 'dynamo_config.backend: INDUCTOR' asks for Python's"));
+  EXPECT_THAT(
+      error_of("dynamo_config: {dynamo_backend: ONNXRT}\n" + training()),
+      StartsWith("run.yaml:1:33: 'dynamo_config.backend: ONNXRT' asks for another backend of Python's"));
   EXPECT_THAT(error_of("no_such_key: 1\ndistributed_type: DEEPSPEED\n", {"distributed_type=FSDP"}),
               StartsWith("run.yaml:1:1: unknown key 'no_such_key'"));
 }

@@ -1,0 +1,160 @@
+#include "structure/compiled_layers.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files/json_text.hpp"
+#include "base/text.hpp"
+
+namespace accel {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::uint64_t kMostCodeBytes = std::uint64_t{256} << 20;
+
+void require(bool holds, std::string_view what) {
+  if (!holds) throw_corrupt(fmt::format("it has {}", what));
+}
+
+std::size_t place_in(const json& value, std::size_t count, std::string_view what) {
+  require(value.is_number_unsigned() && value.get<std::uint64_t>() < count, what);
+  return value.get<std::size_t>();
+}
+
+CompiledTensor tensor_of(const json& entry) {
+  CompiledTensor tensor;
+  tensor.own = entry.value("own", std::string());
+  require(!tensor.own.empty() || entry.contains("input"),
+          "a tensor that is neither of the layer nor an input");
+  if (tensor.own.empty()) tensor.input = entry.at("input").get<std::size_t>();
+  tensor.dtype = entry.at("dtype").get<std::string>();
+  tensor.gradient = entry.at("gradient").get<bool>();
+  for (const json& size : entry.at("shape")) {
+    if (size.is_string()) {
+      tensor.shape.emplace_back(size.get<std::string>());
+    } else {
+      require(size.is_number_unsigned(), "a size that is not one");
+      tensor.shape.emplace_back(size.get<std::int64_t>());
+    }
+  }
+  return tensor;
+}
+
+/// Reads "taken3", "result1" or "gradient0".
+BackwardInput backward_input_of(const std::string& text) {
+  using Kind = BackwardInput::Kind;
+  constexpr std::pair<std::string_view, Kind> kKinds[] = {
+      {"taken", Kind::kTaken}, {"result", Kind::kResult}, {"gradient", Kind::kGradient}};
+  for (const auto& [name, kind] : kKinds) {
+    if (!text.starts_with(name)) continue;
+    const std::string digits = text.substr(name.size());
+    constexpr std::size_t kMostDigits = 6;
+    require(!digits.empty() && digits.size() <= kMostDigits &&
+                digits.find_first_not_of("0123456789") == std::string::npos,
+            "an input of backward that is not known");
+    return {kind, std::stoul(digits)};
+  }
+  throw_corrupt("it has an input of backward that is not known");
+}
+
+std::uint64_t bytes_of(const json& entry, const char* which) {
+  const auto bytes = entry.at("bytes").at(which).get<std::uint64_t>();
+  require(bytes <= kMostCodeBytes, "code of more than 256 MB");
+  return bytes;
+}
+
+CompiledPackage package_of(const json& entry) {
+  CompiledPackage package;
+  package.class_name = entry.at("class").get<std::string>();
+  for (const json& tensor : entry.at("takes")) package.takes.push_back(tensor_of(tensor));
+  package.outputs = entry.at("outputs").get<std::size_t>();
+  for (const json& gradient : entry.at("output_gradients")) {
+    OutputGradient made{place_in(gradient.at("output"), package.outputs, "a gradient of no output"), {}};
+    const std::size_t dims = gradient.at("order").size();
+    for (const json& dim : gradient.at("order"))
+      made.order.push_back(place_in(dim, dims, "a dimension that is not one"));
+    require(std::set(made.order.begin(), made.order.end()).size() == dims, "a dimension twice");
+    package.output_gradients.push_back(std::move(made));
+  }
+  for (const json& text : entry.at("backward_takes")) {
+    const BackwardInput input = backward_input_of(text.get<std::string>());
+    const std::size_t count = input.kind == BackwardInput::Kind::kTaken      ? package.takes.size()
+                              : input.kind == BackwardInput::Kind::kGradient ? package.output_gradients.size()
+                                                                             : SIZE_MAX;
+    require(input.index < count, "an input of backward that nothing gives");
+    package.backward_takes.push_back(input);
+  }
+  for (const json& place : entry.at("gradients"))
+    package.gradients.push_back(place_in(place, package.takes.size(), "a gradient of nothing"));
+  package.forward_bytes = bytes_of(entry, "forward");
+  package.backward_bytes = bytes_of(entry, "backward");
+  return package;
+}
+
+CompiledLayer layer_of(const json& entry, const std::vector<CompiledPackage>& packages) {
+  CompiledLayer layer;
+  layer.package = place_in(entry.at("package"), packages.size(), "a layer without code");
+  layer.inputs = entry.at("inputs").get<std::vector<std::string>>();
+  for (const CompiledTensor& tensor : packages[layer.package].takes)
+    require(!tensor.own.empty() || tensor.input < layer.inputs.size(), "an input that no layer has");
+  return layer;
+}
+
+}  // namespace
+
+std::string CompiledLayers::summary() const {
+  std::uint64_t bytes = 0;
+  for (const CompiledPackage& package : packages) bytes += package.forward_bytes + package.backward_bytes;
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [path, layer] : layers) ++counts[packages[layer.package].class_name];
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts)
+    parts.push_back(fmt::format("{} {} of {}", count, count == 1 ? "layer" : "layers", name));
+  return fmt::format("{} ({}, torch {}, {}, {})", fmt::join(parts, ", "), format_bytes(bytes), torch,
+                     instruction_set, dtype);
+}
+
+std::string record_of_code(std::size_t package, bool is_backward) {
+  return fmt::format("{}{}_{}.so", kCompiledFolder, package, is_backward ? "backward" : "forward");
+}
+
+CompiledLayers parse_compiled_layers(const std::string& text) {
+  try {
+    const json document = parse_json(text);
+    const auto version = document.at("version").get<std::int64_t>();
+    if (version != kVersion) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("the compiled code of the model has version {} of its description, and accel "
+                              "reads version {}",
+                              version, kVersion))
+          .hint("export the model again with the accel-export of this version");
+    }
+    CompiledLayers layers{document.at("torch").get<std::string>(),
+                          document.at("device").get<std::string>(),
+                          document.at("instruction_set").get<std::string>(),
+                          document.at("dtype").get<std::string>(),
+                          {},
+                          {}};
+    for (const json& entry : document.at("packages")) layers.packages.push_back(package_of(entry));
+    for (const auto& [path, entry] : document.at("units").items())
+      layers.layers.emplace(path, layer_of(entry, layers.packages));
+    return layers;
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("the extra file {} is malformed: {}", kCompiledNotes,
+                                                 without_json_tag(error.what())));
+  } catch (Error& error) {
+    if (error.kind() == ErrorKind::kCorrupt)
+      error.add_context(fmt::format("the extra file {}", kCompiledNotes));
+    throw;
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace accel {
+
+/// The extra file of a model file that describes its compiled code (docs/formats.md).
+inline constexpr std::string_view kCompiledNotes = "compiled.json";
+/// The folder of the machine code in a .pt2 file and in the TorchScript file that is made of it.
+inline constexpr std::string_view kCompiledFolder = "compiled/";
+
+/// A tensor that the code of a layer takes: a parameter or a buffer of the layer, or an input of its forward.
+struct CompiledTensor {
+  std::string own;        ///< The name below the layer; empty for an input.
+  std::size_t input = 0;  ///< The place among the layer's inputs that are tensors.
+  std::string dtype;      ///< torch's name, such as "float32".
+  /// The sizes: a number, or the name of a size that varies. Sizes of one name are equal. A text that is not
+  /// a name is computed from other sizes.
+  std::vector<std::variant<std::int64_t, std::string>> shape;
+  bool gradient = false;  ///< Backward gives its gradient.
+};
+
+/// A tensor that backward takes.
+struct BackwardInput {
+  enum class Kind { kTaken, kResult, kGradient };
+  Kind kind = Kind::kTaken;
+  /// The place in CompiledPackage::takes, among the results of forward, or in output_gradients.
+  std::size_t index = 0;
+};
+
+/// The gradient of an output as backward takes it.
+struct OutputGradient {
+  std::size_t output = 0;
+  std::vector<std::size_t> order;  ///< The dimensions from the widest stride to the narrowest.
+};
+
+/// The machine code of layers that compute the same: a forward and a backward, each in a shared library.
+struct CompiledPackage {
+  std::string class_name;
+  std::vector<CompiledTensor> takes;  ///< What forward takes, in order.
+  std::size_t outputs = 0;            ///< The first results of forward. The others are for backward.
+  std::vector<BackwardInput> backward_takes;
+  std::vector<OutputGradient> output_gradients;
+  std::vector<std::size_t> gradients;  ///< The places in `takes` of which backward gives the gradients.
+  std::uint64_t forward_bytes = 0;
+  std::uint64_t backward_bytes = 0;
+};
+
+/// A layer that has code.
+struct CompiledLayer {
+  std::size_t package = 0;
+  std::vector<std::string> inputs;  ///< The names of the inputs that are tensors.
+};
+
+/// What `accel-export --compile` wrote about the code of a model's layers. The code itself is not read.
+struct CompiledLayers {
+  std::string torch;            ///< The version of torch that compiled, such as "2.11.0".
+  std::string device;           ///< "cpu".
+  std::string instruction_set;  ///< A level of x86-64, such as "x86-64-v3".
+  std::string dtype;            ///< The dtype in which the layers compute.
+  std::vector<CompiledPackage> packages;
+  std::map<std::string, CompiledLayer> layers;  ///< The layers by their paths.
+
+  /// Says what the code is of, for example "2 layers of LlamaDecoderLayer (0.9 MB, torch 2.11.0, x86-64-v3,
+  /// float32)".
+  [[nodiscard]] std::string summary() const;
+};
+
+/// The name of the record with a package's forward or backward, such as "compiled/0_forward.so".
+[[nodiscard]] std::string record_of_code(std::size_t package, bool is_backward);
+
+/// Parses the content of the extra file. Throws Error: kCorrupt if it is malformed or contradicts itself,
+/// kUsage for a version that accel does not know.
+[[nodiscard]] CompiledLayers parse_compiled_layers(const std::string& text);
+
+}  // namespace accel

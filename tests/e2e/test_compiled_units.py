@@ -1,0 +1,175 @@
+"""Layers that run compiled code train as those that run the operators of the model. The judge of an exact comparison is the
+same run in another form; that of the arithmetic is the interpreted run, which other tests compare with Python."""
+
+import json
+import zipfile
+
+import pytest
+import torch
+import train_runs
+from accel_export import export
+
+STEPS = 20
+# Float32 has 24 bits. A step adds up numbers in another order, and AdamW divides by the root of a sum of squares, so that a
+# difference in the last bits of a gradient can change small steps by more. The loss is of order 1.
+ROUNDING = {"float32": 2e-4, "bfloat16": 3e-2}
+COMPILED = {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_use_fullgraph": True}}
+
+
+def gpt(dropout=0.0):
+    torch.manual_seed(0)
+    model = train_runs.GPT(**{**train_runs.SIZES, "dropout": dropout})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    return model
+
+
+@pytest.fixture(scope="session")
+def models(made_once):
+    """Returns a directory with a model for each precision, and one with dropout. Each has compiled code."""
+
+    def make(folder):
+        ids = torch.zeros(4, train_runs.SIZES["length"], dtype=torch.long)
+        for name, dropout, dtype in (("float32", 0.0, torch.float32), ("bfloat16", 0.0, torch.bfloat16),
+                                     ("dropout", 0.2, torch.float32)):
+            export(gpt(dropout), ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None)
+
+    return made_once("compiled_models", make)
+
+
+def launch(accel, directory, model, *flags, processes=2, compiled=True, code=0, **training):
+    """Trains a model, and returns what the run says."""
+    directory.mkdir(exist_ok=True)
+    path = train_runs.config(directory, processes, **{"model.path": str(model), "max_steps": STEPS, **training})
+    document = json.loads(path.read_text())
+    if compiled:
+        document.update(COMPILED if compiled is True else compiled)
+    path.write_text(json.dumps(document))
+    result = accel("launch", path, *flags, code=code)
+    return result.stdout + result.stderr
+
+
+def losses(accel, directory, *arguments, **options):
+    said = launch(accel, directory, *arguments, **options)
+    assert ("2 layers run compiled code" in said) == (options.get("compiled", True) is not False)
+    return train_runs.metrics(directory)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, dtype, processes):
+    flags = ["--mixed-precision", {"float32": "no", "bfloat16": "bf16"}[dtype]]
+    model = models / f"{dtype}.pt2"
+    found = losses(accel, tmp_path / "compiled", model, *flags, processes=processes)
+    expected = losses(accel, tmp_path / "plain", model, *flags, processes=processes, compiled=False)
+    assert len(found) == STEPS
+    assert found == pytest.approx(expected, abs=ROUNDING[dtype])
+    assert expected[-1] < expected[0] - 0.5  # The model learns, so that equal losses mean equal gradients.
+
+
+def test_recomputation_draws_the_same_dropout(accel, models, tmp_path):
+    plain = losses(accel, tmp_path / "plain", models / "dropout.pt2")
+    again = losses(accel, tmp_path / "again", models / "dropout.pt2")
+    recomputed = losses(accel, tmp_path / "recomputed", models / "dropout.pt2",
+                        **{"fsdp_config.fsdp_activation_checkpointing": True})
+    assert plain == again == recomputed
+    other = losses(accel, tmp_path / "other", models / "dropout.pt2", seed=43)
+    assert other[0] != plain[0]
+
+
+def test_a_run_that_goes_on_has_the_bits_of_one_that_was_not_stopped(accel, models, tmp_path):
+    whole = losses(accel, tmp_path / "whole", models / "dropout.pt2", gradient_accumulation_steps=2)
+    options = {"gradient_accumulation_steps": 2, "checkpoint": {"every": 5, "resume": "auto"}}
+    first = {**options, "lr_scheduler.total_steps": STEPS, "max_steps": 10}
+    losses(accel, tmp_path / "parts", models / "dropout.pt2", **first)
+    said = launch(accel, tmp_path / "parts", models / "dropout.pt2", **{**options, "lr_scheduler.total_steps": STEPS})
+    assert "dynamo_config.backend" not in said
+    assert train_runs.metrics(tmp_path / "parts") == whole
+    said = launch(accel, tmp_path / "parts", models / "dropout.pt2", compiled=False,
+                  **{**options, "lr_scheduler.total_steps": STEPS, "max_steps": STEPS + 1})
+    assert "dynamo_config.backend was INDUCTOR and is NO" in said
+
+
+def test_ranks_with_whole_copies_run_compiled_code(accel, models, tmp_path):
+    found = losses(accel, tmp_path / "compiled", models / "float32.pt2", distributed_type="MULTI_CPU")
+    expected = losses(accel, tmp_path / "plain", models / "float32.pt2", distributed_type="MULTI_CPU", compiled=False)
+    assert found == pytest.approx(expected, abs=ROUNDING["float32"])
+
+
+def test_evaluation_runs_the_operators_of_the_model(accel, models, tmp_path):
+    """The first evaluation comes before a step could change a weight, and has the bits of a run without compiled code."""
+    (tmp_path / "eval.txt").write_text(train_runs.TEXT.read_text()[:4000])
+    options = {"lr_scheduler": {"type": "constant_with_warmup", "warmup_steps": 3}, "max_steps": 1, "eval_every": 1,
+               "data.eval": {"format": "text", "path": str(tmp_path / "eval.txt"), "sequence_length": 32}}
+    for name, compiled in (("compiled", True), ("plain", False)):
+        launch(accel, tmp_path / name, models / "dropout.pt2", compiled=compiled, **options)
+    found, expected = (train_runs.metrics(tmp_path / name, "eval_loss") for name in ("compiled", "plain"))
+    assert found == expected and len(found) == 1
+
+
+def changed(models, tmp_path, change):
+    """Returns a copy of a model with another description of its code."""
+    path = tmp_path / "changed.pt2"
+    with zipfile.ZipFile(models / "float32.pt2") as source, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as copy:
+        for item in source.infolist():
+            data = source.read(item)
+            if item.filename.endswith("extra/compiled.json"):
+                description = json.loads(data)
+                change(description)
+                data = json.dumps(description).encode()
+            copy.writestr(item, data)
+    return path
+
+
+@pytest.mark.parametrize("key, value, said", [
+    ("torch", "2.10.0", "is for torch 2.10.0, and this run has 2."),
+    ("instruction_set", "x86-64-v9", "x86-64-v9"),
+    ("dtype", "bfloat16", "is for the dtype bfloat16, and this run has float32"),
+])
+def test_code_for_something_else_is_refused_or_left_out(accel, models, tmp_path, key, value, said):
+    path = changed(models, tmp_path, lambda description: description.update({key: value}))
+    assert said in launch(accel, tmp_path / "refused", path, code=6)
+    plain = launch(accel, tmp_path / "warned", path, compiled={"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, max_steps=2)
+    assert said in plain and "no layer runs compiled code" in plain
+    launch(accel, tmp_path / "plain", path, compiled=False, max_steps=2)
+    assert train_runs.metrics(tmp_path / "warned") == train_runs.metrics(tmp_path / "plain")
+
+
+def test_sizes_of_a_call_are_compared(accel, models, tmp_path):
+    def widen(description):
+        for tensor in description["packages"][0]["takes"]:
+            if "input" in tensor:
+                tensor["shape"][-1] += 1
+
+    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6)
+    assert "the compiled code of 'blocks.0' takes input 0 as float32" in said
+
+
+def test_a_model_without_code_is_refused(accel, tmp_path):
+    train_runs.export_pt2(tmp_path / "plain.pt2", gpt())
+    assert "the model file has none" in launch(accel, tmp_path / "run", tmp_path / "plain.pt2", code=6)
+
+
+@pytest.mark.parametrize("changes, flags, said", [
+    ({"dynamo_config": {"dynamo_backend": "ONNXRT"}}, [], "asks for another backend of Python's torch.compile"),
+    ({**COMPILED, "fp8_config": {"enable_fsdp_float8_all_gather": False}}, ["--mixed-precision", "fp8"], "and not with 'mixed_precision: fp8'"),
+    ({**COMPILED, "distributed_type": "MULTI_CPU"}, ["--mixed-precision", "bf16"], "under autocast"),
+])
+def test_contradictions_are_refused(accel, models, tmp_path, changes, flags, said):
+    assert said in launch(accel, tmp_path / "run", models / "float32.pt2", *flags, compiled=changes, code=2)
+
+
+@pytest.mark.parametrize("backend", ["NO", "EAGER", "aot_eager"])
+def test_backends_that_compile_nothing_have_no_effect(accel, models, tmp_path, backend):
+    said = launch(accel, tmp_path / "run", models / "float32.pt2", compiled={"dynamo_backend": backend}, max_steps=1)
+    assert "compiled code" not in said
+
+
+def test_inspect_and_import_keep_the_code(accel, models, tmp_path):
+    assert "compiled    2 layers of Block (" in accel("inspect", models / "float32.pt2").stdout
+    accel("import", models / "float32.pt2", tmp_path / "imported.pt")
+    assert "compiled    2 layers of Block (" in accel("inspect", tmp_path / "imported.pt").stdout
+    assert torch.export.load(models / "float32.pt2").module() is not None  # torch reads the file, and runs no code of it.
+    found = losses(accel, tmp_path / "run", tmp_path / "imported.pt", max_steps=3)
+    assert found == losses(accel, tmp_path / "pt2", models / "float32.pt2", max_steps=3)

@@ -1,0 +1,134 @@
+"""What accel-export --compile cuts out of a model, and what it refuses. tests/e2e/test_compiled_units.py runs the code."""
+
+import pytest
+import torch
+import train_runs
+from accel_export import Refused, cli, compiled, export
+from accel_export.subject import Subject
+from torch import nn
+
+WIDTH = 8
+
+
+class Layer(nn.Module):
+    def __init__(self, activation="relu"):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.activation = activation
+
+    def forward(self, x, angles):
+        return x + getattr(torch, self.activation)(self.linear(x * angles))
+
+
+class Model(nn.Module):
+    """Layers in a row. The angles depend on no parameter."""
+
+    def __init__(self, layers, calls=1):
+        super().__init__()
+        self.layers, self.calls = nn.ModuleList(layers), calls
+        self.embed, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        angles = torch.cos(x.sum(-1, keepdim=True))
+        x = self.embed(x)
+        for layer in list(self.layers) * self.calls:
+            x = layer(x, angles)
+        return self.head(x)
+
+
+def recorded(model):
+    free = torch.export.Dim.AUTO
+    return torch.export.export(model.train(), (torch.randn(3, 5, WIDTH),), dynamic_shapes=({0: free, 1: free},), strict=False)
+
+
+def layers_of(model):
+    exported = recorded(model)
+    trained = compiled.differentiable(exported)
+    return [compiled.cut(exported, f"layers.{i}", trained) for i in range(len(model.layers))]
+
+
+def test_a_layer_is_cut_with_its_inputs_and_parameters():
+    first, second = layers_of(Model([Layer(), Layer()]))
+    assert sorted(first.attributes.values()) == ["linear.bias", "linear.weight"]
+    needs = {node.name: example.requires_grad for node, example in zip(first.inputs, first.examples)}
+    assert needs == {"linear": True, "cos": False}  # The embedding's linear, and angles without a gradient.
+    assert [node.name for node in second.inputs] == ["add", "cos"]
+    x, angles = torch.randn(2, 3, WIDTH), torch.randn(2, 3, 1)
+    layer = Layer()
+    for attribute, name in first.attributes.items():
+        setattr(first.module, attribute, layer.get_parameter(name))
+    [found] = first.module(*(x if node.name == "linear" else angles for node in first.inputs))
+    assert torch.equal(found, layer(x, angles))
+
+
+def test_layers_share_their_code_only_if_they_compute_the_same():
+    same = layers_of(Model([Layer(), Layer()]))
+    assert same[0].fingerprint() == same[1].fingerprint()
+    other = layers_of(Model([Layer(), Layer("tanh")]))
+    assert other[0].fingerprint() != other[1].fingerprint()
+    frozen = Model([Layer(), Layer()])
+    frozen.layers[1].linear.weight.requires_grad_(False)
+    first, second = layers_of(frozen)
+    assert first.fingerprint() != second.fingerprint()
+
+
+class Counting(Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x, angles):
+        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2), angles)
+
+
+class Viewing(Layer):
+    def forward(self, x, angles):
+        return x.view(x.shape)
+
+
+class Reading(Layer):
+    def __init__(self, other):
+        super().__init__()
+        self.others = [other]  # Not a submodule.
+
+    def forward(self, x, angles):
+        return super().forward(x, angles) @ self.others[0].weight
+
+
+def reading():
+    model = Model([Layer()])
+    model.layers[0] = Reading(model.embed)
+    return model
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda: Model([Layer()], calls=2), "'layers.0' is called 2 times in a step"),
+    (lambda: Model([Counting()]), "changes 'norm."),
+    (lambda: Model([Viewing()]), "'layers.0' gives a view of an input"),
+    (reading, "reads 'embed.weight', which lies outside of it"),
+])
+def test_layers_that_compiled_code_would_get_wrong_are_refused(make, said):
+    model = make()
+    subject = Subject(model, [], {}, [], layers=[type(model.layers[0]).__name__])
+    with pytest.raises(Refused, match=said):
+        compiled.compile_layers(recorded(model), subject)
+
+
+def test_a_model_without_layers_is_refused():
+    with pytest.raises(Refused, match="compiles layers, and the model has none"):
+        compiled.compile_layers(recorded(Model([Layer()])), Subject(Model([Layer()]), [], {}, [], layers=[]))
+
+
+def test_a_torchscript_file_takes_no_code(tmp_path):
+    with pytest.raises(Refused, match="compiled code goes into a .pt2 file"):
+        export(train_runs.GPT(**train_runs.SIZES), torch.zeros(2, 8, dtype=torch.long), tmp_path / "model.pt", compile=True, check=False)
+    (tmp_path / "hf").mkdir()
+    assert cli.parser().parse_args([str(tmp_path / "hf"), "out.pt2", "--compile"]).compile
+    assert not list(tmp_path.glob("model.pt*"))
+
+
+def test_a_missing_compiler_is_named(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    model = Model([Layer()])
+    with pytest.raises(Refused, match="needs g\\+\\+"):
+        compiled.compile_layers(recorded(model), Subject(model, [], {}, [], layers=["Layer"]))
