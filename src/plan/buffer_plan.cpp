@@ -74,15 +74,17 @@ BufferPlan buffer_for(const ParameterInfo& parameter, const config::PrecisionCon
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
   buffer.reduce_dtype =
       casts && !precision.reduce_dtype.empty() ? precision.reduce_dtype : buffer.compute_dtype;
+  buffer.gather_dtype = casts && parameter.gathers_float8 ? "float8_e4m3fn" : buffer.compute_dtype;
   buffer.item_bytes = item_bytes_of(buffer.dtype, parameter);
   buffer.compute_bytes = item_bytes_of(buffer.compute_dtype, parameter);
+  buffer.gather_bytes = item_bytes_of(buffer.gather_dtype, parameter);
   buffer.reduce_bytes = item_bytes_of(buffer.reduce_dtype, parameter);
   return buffer;
 }
 
 }  // namespace
 
-std::uint64_t BufferPlan::bytes() const { return checked_nbytes(layout.numel(), compute_bytes); }
+std::uint64_t BufferPlan::bytes() const { return checked_nbytes(layout.numel(), gather_bytes); }
 std::uint64_t BufferPlan::gradient_bytes() const { return checked_nbytes(layout.numel(), reduce_bytes); }
 std::uint64_t BufferPlan::shard_bytes() const { return checked_nbytes(layout.shard_numel, item_bytes); }
 
@@ -101,8 +103,8 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
     BufferPlan wanted = buffer_for(parameter, precision, uncast.contains(parameter.fqns.front()));
     const auto same = [&](const BufferPlan& buffer) {
       return buffer.dtype == wanted.dtype && buffer.compute_dtype == wanted.compute_dtype &&
-             buffer.trainable == wanted.trainable && buffer.replicated == wanted.replicated &&
-             buffer.tensor_cut == wanted.tensor_cut;
+             buffer.gather_dtype == wanted.gather_dtype && buffer.trainable == wanted.trainable &&
+             buffer.replicated == wanted.replicated && buffer.tensor_cut == wanted.tensor_cut;
     };
     auto buffer = std::find_if(buffers.begin(), buffers.end(), same);
     if (buffer == buffers.end()) buffer = buffers.insert(buffer, std::move(wanted));
@@ -121,7 +123,7 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
         block = std::max(block, block_elems(optimizer.groups()[specs.back().group].tensors));
       index_of.emplace(parameter.fqns.front(), index);
     }
-    const std::int64_t least = std::min({buffer.item_bytes, buffer.compute_bytes, buffer.reduce_bytes});
+    const std::int64_t least = std::min({buffer.item_bytes, buffer.gather_bytes, buffer.reduce_bytes});
     buffer.layout = make_flat_layout(std::move(specs), least, buffer.replicated ? Mesh{} : mesh, block);
     for (std::size_t i = 0; i < buffer.parameters.size(); ++i)
       buffer.parameters[i] = index_of.at(buffer.layout.parameters[i].spec.fqns.front());

@@ -228,7 +228,7 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
   for (const std::vector<BufferPlan>& unit_buffers : buffers) {
     for (const BufferPlan& buffer : unit_buffers) {
       if (buffer.replicated) continue;
-      if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
+      if (buffer.gather_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
       // With one shard the gradient of the shard is the unsharded gradient.
       if (buffer.trainable && shards > 1) gradients.push_back(buffer.gradient_bytes() / shards);
     }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "core/config/mesh.hpp"
 #include "plan/autocast_copies.hpp"
+#include "plan/float8_gather.hpp"
 #include "plan/ignored_modules.hpp"
 #include "plan/optimizer_plan.hpp"
 
@@ -84,6 +85,10 @@ ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
         plan.optimizer);
   };
   plan.structure = marked(model.structure(unit_modules(marked(plain), plan.fsdp)));
+  if (config.gathers_float8()) {
+    plan.structure = with_float8_gather(std::move(plan.structure), *plan.linears,
+                                        model.structure(float8_modules(*plan.linears)));
+  }
   plan.units = plan_units(plan.structure, plan.fsdp);
   if (config.training && config.fsdp.tp_size > 1) {
     plan.tensors =

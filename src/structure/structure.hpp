@@ -46,6 +46,8 @@ struct ParameterInfo {
   std::optional<TensorPart> part = {};
   /// The ranks of tensor parallelism each compute a part of the parameter's gradient, which is their sum.
   bool sums_gradient = false;
+  /// It is gathered in float8 where it is sharded (plan/float8_gather.hpp).
+  bool gathers_float8 = false;
 };
 
 /// The shape of what this rank has of the parameter, before it is sharded.

@@ -23,6 +23,7 @@ PARAMS = {"fsdp_config.fsdp_offload_params": True}
 MESH = {"parallelism_config.dp_replicate_size": 2, "parallelism_config.dp_shard_size": 2}
 VERSION_1 = {"fsdp_config.fsdp_version": 1}
 REPLICAS = {"distributed_type": "MULTI"}
+FLOAT8 = ["--mixed-precision", "fp8"]
 
 # Name: ranks, flags, options, how far losses may be apart.
 CASES = {
@@ -32,7 +33,10 @@ CASES = {
                                                   "gradient_accumulation_steps": 2}, CLOSE),
     "bf16, three ranks": (3, ["--mixed-precision", "bf16"], {}, NARROW),
     "fp16": (2, ["--mixed-precision", "fp16"], {"grad_scaler.init_scale": 1024}, NARROW),
-    "linears in float8": (2, ["--mixed-precision", "fp8", "--set", "fp8_config.enable_fsdp_float8_all_gather=false"], CHECKPOINTED, NARROW),
+    "linears in float8": (2, [*FLOAT8, "--set", "fp8_config.enable_fsdp_float8_all_gather=false"], CHECKPOINTED, NARROW),
+    "gathered in float8": (3, FLOAT8, {**CHECKPOINTED, "gradient_accumulation_steps": 2}, NARROW),
+    "gathered in float8, offload": (2, FLOAT8, {**PARAMS, "layers": 6}, NARROW),
+    "gathered in float8, kept by two of four": (4, FLOAT8, {"fsdp_config.fsdp_reshard_after_forward": 2}, NARROW),
     "two units ahead": (2, [], {"fsdp_config.prefetch_depth": 2, "fsdp_config.fsdp_forward_prefetch": True, "layers": 4}, CLOSE),
     "version 1 with prefetch, bf16": (2, ["--mixed-precision", "bf16"], {
         **VERSION_1, "fsdp_config.fsdp_backward_prefetch": "BACKWARD_PRE", "fsdp_config.fsdp_forward_prefetch": True}, NARROW),

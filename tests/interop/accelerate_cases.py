@@ -138,9 +138,8 @@ CASES: dict[str, Case] = {
         lacks("fp8_config.backend: TE", "Transformer Engine")),
     "multi-GPU, fp8 by MS-AMP": trains_not(asked("gpu", "fp8", {"How many GPU": 2, "FP8 backend": 2}),
                                            lacks("fp8_config.backend: MSAMP", "MS-AMP")),
-    "FSDP 2, fp8, its defaults": trains_not(cluster_file(
-        distributed_type=DistributedType.FSDP, num_processes=2, mixed_precision="fp8", fsdp_config={"fsdp_version": 2}),
-        "'fp8_config.enable_fsdp_float8_all_gather: true', its default, gathers weights in float8, which is not supported yet"),
+    "FSDP 2, fp8, its defaults": Case(cluster_file(
+        distributed_type=DistributedType.FSDP, num_processes=2, mixed_precision="fp8", fsdp_config={"fsdp_version": 2})),
     "FSDP 2, fp8, gathered in bfloat16": Case(cluster_file(
         distributed_type=DistributedType.FSDP, num_processes=2, mixed_precision="fp8",
         fsdp_config={"fsdp_version": 2, "fsdp_auto_wrap_policy": "NO_WRAP"},

@@ -4,6 +4,7 @@ gradient norms and weights.
     python float8_peer.py SPEC.json
 
 It runs under torchrun's environment. "kind" is "autocast" (one process, or DistributedDataParallel), "fsdp1" or "fsdp2".
+"gather" says whether version 2 of FSDP gathers in float8.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from torch.distributed.tensor import DTensor
 
 # torchao is beside the environment; see make_zoo in tools/dev.
 sys.path.append(os.environ.get("ACCEL_ZOO_PACKAGES", ""))
-from torchao.float8 import Float8LinearConfig  # noqa: E402
+from torchao.float8 import Float8LinearConfig, precompute_float8_dynamic_scale_for_fsdp  # noqa: E402
 from torchao.float8.float8_linear import Float8Linear  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
@@ -40,7 +41,8 @@ from gpt import GPT, Block  # noqa: E402
 def convert(model, spec):
     """Converts the model as Accelerate's _prepare_ao does. A CPU has no products with scales of rows."""
     config = Float8LinearConfig.from_recipe_name(spec["recipe"])
-    config = dataclasses.replace(config, pad_inner_dim=True, emulate=spec["recipe"] != "tensorwise")
+    config = dataclasses.replace(config, pad_inner_dim=True, emulate=spec["recipe"] != "tensorwise",
+                                 enable_fsdp_float8_all_gather=spec["gather"])
     keeps = spec.get("filter")
     chooses = None if keeps is None else lambda module, name: not any(word in name for word in keeps)
     convert_model_to_fp8_ao(model, config=config, module_filter_func=chooses)
@@ -48,7 +50,7 @@ def convert(model, spec):
 
 
 def shard(model, spec):
-    """Shards as Accelerate does with mixed_precision fp8 and FSDP version 2, without the gather in float8."""
+    """Shards as Accelerate does with mixed_precision fp8 and FSDP version 2."""
     if spec["recompute"]:
         plugin = types.SimpleNamespace(auto_wrap_policy=transformer_auto_wrap_policy, transformer_cls_names_to_wrap=["Block"],
                                        activation_checkpointing_offload=False)
@@ -57,9 +59,10 @@ def shard(model, spec):
     mesh = (init_device_mesh("cpu", (world,)) if replicas == 1 else
             init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("dp_replicate", "dp_shard")))
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shards = functools.partial(fully_shard, mesh=mesh, mp_policy=policy, reshard_after_forward=spec["reshard"])
     for module in [module for module in model.modules() if isinstance(module, Block)]:
-        fully_shard(module, mesh=mesh, mp_policy=policy)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+        shards(module)
+    return shards(model)
 
 
 def prepared(model, spec):
@@ -97,6 +100,8 @@ def weights_of(model):
     whole = FullyShardedDataParallel.summon_full_params(model) if is_version_1 else contextlib.nullcontext()
     with whole:
         values = {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in model.named_parameters()}
+        # The weights of float8 linears may be of a class of torchao that wraps a tensor.
+        values = {name: getattr(value, "_tensor", value) for name, value in values.items()}
         return {wrappers.sub("", name).lstrip("."): value.detach().clone() for name, value in values.items()}
 
 
@@ -109,6 +114,9 @@ def main():
     converted = convert(model, spec)
     model = prepared(model, spec)
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec["lr"], weight_decay=0.1, fused=True)
+    if spec["gather"] and spec["kind"] == "fsdp2":
+        # As Accelerate's _prepare_ao does.
+        optimizer.register_step_post_hook(lambda *_: precompute_float8_dynamic_scale_for_fsdp(model))
     tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
     length, batch, accumulate = spec["model"]["length"], spec["batch_size"], spec["accumulate"]
     losses, norms, micro = [], [], 0
@@ -133,7 +141,7 @@ def main():
         dist.all_reduce(mean)
         losses.append(mean.item() / world)
     weights = weights_of(model)
-    held_out = evaluate(model, tokens[:32 * 14 + 1], length, batch) if spec["kind"] == "autocast" else None
+    held_out = evaluate(model, tokens[:32 * 14 + 1], length, batch) if spec["kind"] != "fsdp1" else None
     if rank == 0:
         torch.save({"loss": losses, "grad_norm": norms, "weights": weights, "converted": converted,
                     "eval_loss": held_out}, spec["out"])

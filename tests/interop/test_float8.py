@@ -42,7 +42,7 @@ def config_of(directory, processes, steps, **options):
 def reference(peer, directory, processes, kind, **options):
     spec = {"model": train_runs.SIZES, "path": str(directory / "gpt.pt"), "data": str(train_runs.TEXT), "batch_size": 4,
             "accumulate": 1, "lr": 3e-3, "recipe": "tensorwise", "kind": kind, "recompute": False, "replicas": 1,
-            "max_norm": None, "out": str(directory / "reference.pt"), **options}
+            "reshard": True, "gather": False, "max_norm": None, "out": str(directory / "reference.pt"), **options}
     (directory / "spec.json").write_text(json.dumps(spec))
     peer(processes, "float8_peer.py", directory / "spec.json")
     return torch.load(directory / "reference.pt", weights_only=True)
@@ -136,7 +136,8 @@ def test_evaluation_computes_in_float8(accel, peer, tmp_path):
     assert abs(results[1] - theirs["eval_loss"]) > 1e-6
 
 
-@pytest.mark.parametrize("options", [{**VERSION_2, "gradient_accumulation_steps": 2}, VERSION_1], ids=["version 2", "version 1"])
+@pytest.mark.parametrize("options", [{**VERSION_2, "gradient_accumulation_steps": 2}, {}, VERSION_1],
+                         ids=["version 2", "gathered in float8", "version 1"])
 def test_a_run_that_goes_on_is_the_same_run(accel, tmp_path, options):
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", config_of(tmp_path, 2, 6, **options, max_grad_norm=1.0))

@@ -246,7 +246,7 @@ struct Float8Config {
   /// A linear whose path contains one of these stays as it is. Empty for Accelerate's choice, which leaves
   /// the first and the last linear of the model out.
   std::vector<std::string> filter;
-  /// Whether version 2 of FSDP gathers the weights of these linears in float8.
+  /// Whether version 2 of FSDP gathers the weights of these linears in float8 (Config::gathers_float8()).
   bool gathers_float8 = true;
 };
 
@@ -378,6 +378,11 @@ struct Config {
 
   /// Whether linears of the model compute in float8.
   [[nodiscard]] bool has_float8() const { return mixed_precision == "fp8"; }
+  /// Whether the weights of these linears are gathered in float8, which version 2 of FSDP alone does.
+  [[nodiscard]] bool gathers_float8() const {
+    return has_float8() && distributed_type == DistributedType::kFsdp && fsdp.version == 2 && training &&
+           training->float8.gathers_float8;
+  }
 };
 
 /// The directory of the logs of the ranks; empty: no log files.

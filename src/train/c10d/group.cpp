@@ -327,6 +327,15 @@ Pending Group::all_to_all(at::Tensor out, at::Tensor in) {
   return {backend_->alltoall_base(out, in, equal_parts, equal_parts), event};
 }
 
+Pending Group::all_reduce_max(at::Tensor tensor) {
+  if (is_alone()) return {};
+  std::vector<at::Tensor> tensors = {tensor};
+  const std::uint64_t event = flight::begin(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  return {backend_->allreduce(tensors, options), event};
+}
+
 // The values go to a device from pinned memory: a copy from other memory would make the host wait. They stay
 // there until the host has read the sums.
 void Group::all_reduce_sum(std::span<double> values, const at::Tensor& more) {

@@ -110,6 +110,8 @@ class Group {
   Pending all_reduce_mean(at::Tensor tensor);
   /// Replaces `tensor` by its sum over the ranks.
   Pending all_reduce_sum(at::Tensor tensor);
+  /// Replaces each element of `tensor` by the largest of the ranks.
+  Pending all_reduce_max(at::Tensor tensor);
   /// Replaces `values` by their sum over the ranks. `more`, float64 [values.size()] on the group's device, is
   /// added to this rank's values first, unless it is undefined. The host waits for its device once, at the
   /// end.

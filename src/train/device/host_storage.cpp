@@ -71,13 +71,15 @@ std::unique_ptr<Copy> HostStorage::run_on(const c10::Stream& lane, const std::fu
 
 // Values are converted on the device, as in fully_shard. The temporary belongs to the copy's stream, which
 // has read it before other work of the stream can get its memory.
-std::unique_ptr<Copy> HostStorage::fetch(const at::Tensor& to, const at::Tensor& from) {
+std::unique_ptr<Copy> HostStorage::fetch(const at::Tensor& to, const at::Tensor& from,
+                                         const Conversion& convert) {
   return run_on(to_device_, [&] {
     at::Tensor target = to;
     if (to.scalar_type() != from.scalar_type())
       target = at::empty_strided(to.sizes(), to.strides(), to.options().dtype(from.scalar_type()));
     target.copy_(from, /*non_blocking=*/true);
-    if (!target.is_same(to)) at::Tensor(to).copy_(target);
+    if (target.is_same(to)) return;
+    convert ? convert(to, target) : static_cast<void>(at::Tensor(to).copy_(target));
   });
 }
 

@@ -17,8 +17,10 @@ class HostStorage : public StorageDevice {
 
   [[nodiscard]] bool is_offloaded() const override { return true; }
   using StorageDevice::empty;
+  using StorageDevice::fetch;
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override;
-  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override;
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from,
+                              const Conversion& convert) override;
   std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) override;
   void synchronize() override;
 

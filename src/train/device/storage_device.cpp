@@ -16,8 +16,11 @@ class SameDevice final : public StorageDevice {
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(compute()));
   }
-  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override {
-    return copy(to, from);
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from,
+                              const Conversion& convert) override {
+    if (!convert) return copy(to, from);
+    convert(to, from);
+    return std::make_unique<Copy>();
   }
   std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) override {
     return copy(to, from);

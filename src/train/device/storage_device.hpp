@@ -51,9 +51,15 @@ class StorageDevice {
   virtual at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) = 0;
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype) { return empty({numel}, {1}, dtype); }
 
-  /// Starts to copy `from`, which is in this storage, to `to` on the computing device. Converts if the dtypes
-  /// differ.
-  virtual std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// Sets `to` to the values of `from` in another dtype; both are on the computing device.
+  using Conversion = std::function<void(const at::Tensor& to, const at::Tensor& from)>;
+
+  /// Starts to copy `from`, which is in this storage, to `to` on the computing device. If the dtypes differ
+  /// it converts there, by `convert` unless that is empty. `convert` is called once, at the latest when the
+  /// copy is waited for.
+  virtual std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from,
+                                      const Conversion& convert) = 0;
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) { return fetch(to, from, {}); }
   /// Starts to copy `from`, which is on the computing device, to `to` in this storage. Converts if the dtypes
   /// differ.
   virtual std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) = 0;

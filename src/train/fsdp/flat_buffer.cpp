@@ -9,6 +9,18 @@
 #include "base/error.hpp"
 
 namespace accel::train {
+namespace {
+
+c10::Storage storage_of(std::size_t bytes, at::DataPtr data) {
+  return {c10::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, /*resizable=*/false};
+}
+
+/// What a collective sends of a tensor. Not every backend supports float8.
+at::Tensor sendable(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat8_e4m3fn ? tensor.view(at::kByte) : tensor;
+}
+
+}  // namespace
 
 FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
                        std::shared_ptr<BufferPool> pool, std::shared_ptr<StorageDevice> storage)
@@ -18,18 +30,24 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
       trainable_(trainable),
       pool_(std::move(pool)),
       storage_(std::move(storage)),
-      is_alias_(layout_.mesh.shards() == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
+      is_alias_(layout_.mesh.shards() == 1 && dtypes_.gathered() == dtypes_.shard &&
+                !storage_->is_offloaded()) {
   shard_ = storage_->empty(layout_.shard_numel, dtypes_.shard).zero_();
-  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
-  const c10::Storage memory = is_alias_ ? shard_.storage()
-                                        : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
-                                                       pool_->allocate(bytes), nullptr, /*resizable=*/false);
-  full_ = tensor_on(memory, 0, {layout_.numel()}, dtypes_.compute);
+  const c10::Storage memory =
+      is_alias_ ? shard_.storage() : storage_of(unsharded_bytes(), pool_->allocate(unsharded_bytes()));
+  full_ = tensor_on(memory, 0, {layout_.numel()}, dtypes_.gathered());
+  if (dtypes_.gathers_float8) float8_ = std::make_unique<Float8Weights>(layout_, memory);
+  const auto elements = static_cast<std::size_t>(layout_.numel());
+  const c10::Storage of_parameters =
+      float8_ == nullptr
+          ? memory
+          : storage_of(elements * c10::elementSize(dtypes_.compute), {nullptr, pool_->device()});
   for (const FlatParameter& parameter : layout_.parameters) {
-    at::Tensor view = tensor_on(memory, parameter.offset, parameter.spec.shape, dtypes_.compute);
+    at::Tensor view = tensor_on(of_parameters, parameter.offset, parameter.spec.shape, dtypes_.compute);
     if (trainable_) view.set_requires_grad(true);
     parameters_.push_back(std::move(view));
   }
+  if (float8_ != nullptr) of_parameters.unsafeGetStorageImpl()->set_nbytes(0);
   unsharded_ = true;
   reshard();
 }
@@ -41,11 +59,10 @@ bool FlatBuffer::is_spread_over(const Group& group) const {
 void FlatBuffer::start_unshard(const MeshGroups& groups, Gathers& gathers) {
   if (unsharded_) return;
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
-  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
-  storage->set_data_ptr_noswap(pool_->allocate(bytes));
-  storage->set_nbytes(bytes);
+  storage->set_data_ptr_noswap(pool_->allocate(unsharded_bytes()));
+  storage->set_nbytes(unsharded_bytes());
   if (group_shard_.defined()) {
-    gathers.add(*groups.reshard(), full_, group_shard_, gather_);
+    gathers.add(*groups.reshard(), sendable(full_), sendable(group_shard_), gather_);
   } else {
     gather_shard(groups.shard(), gathers);
   }
@@ -56,15 +73,21 @@ void FlatBuffer::start_unshard(const MeshGroups& groups, Gathers& gathers) {
 // the shard is cast into its place in the flat buffer and gathered from there. An offloaded shard is copied
 // there.
 void FlatBuffer::gather_shard(Group& group, Gathers& gathers) {
-  if (dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
+  if (dtypes_.gathered() == dtypes_.shard && !storage_->is_offloaded()) {
     return gathers.add(group, full_, shard_, gather_);
   }
   const at::NoGradGuard no_grad;
   const at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
-  fetch_ = storage_->fetch(own, shard_);
+  StorageDevice::Conversion cast;
+  if (float8_ != nullptr) {
+    cast = [this, shard = group.rank()](const at::Tensor& to, const at::Tensor& from) {
+      float8_->cast(to, from, shard);
+    };
+  }
+  fetch_ = storage_->fetch(own, shard_, cast);
   if (!is_spread_over(group)) return;
-  if (!storage_->is_offloaded()) return gathers.add(group, full_, own, gather_);
-  fetch_->then([&] { gather_ = group.all_gather(full_, own); });
+  if (!storage_->is_offloaded()) return gathers.add(group, sendable(full_), sendable(own), gather_);
+  fetch_->then([&] { gather_ = group.all_gather(sendable(full_), sendable(own)); });
 }
 
 void FlatBuffer::wait_for_gather() {
@@ -109,7 +132,7 @@ void FlatBuffer::reshard_to(const Group& group) {
   require_unchanged();
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();
-  group_shard_ = pool_->empty(part, dtypes_.compute);
+  group_shard_ = pool_->empty(part, dtypes_.gathered());
   group_shard_.copy_(full_.narrow(0, group.rank() * part, part));
   reshard();
 }

@@ -12,6 +12,7 @@
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_pool.hpp"
 #include "train/fsdp/comm_hook.hpp"
+#include "train/fsdp/float8_weights.hpp"
 #include "train/fsdp/gradient_mean.hpp"
 
 namespace accel::train {
@@ -19,10 +20,13 @@ namespace accel::train {
 /// The dtypes of a flat buffer. They differ in mixed precision only.
 struct BufferDtypes {
   at::ScalarType shard = at::kFloat;    ///< Dtype of the shard and its gradient, which the optimizer reads.
-  at::ScalarType compute = at::kFloat;  ///< Dtype of the unsharded parameters.
+  at::ScalarType compute = at::kFloat;  ///< Dtype of the parameters.
   at::ScalarType reduce = at::kFloat;   ///< Dtype of the unsharded gradient.
+  bool gathers_float8 = false;          ///< float8_e4m3fn is gathered instead of parameters in `compute`.
 
   static BufferDtypes all(at::ScalarType dtype) { return {dtype, dtype, dtype}; }
+  /// Dtype of what is gathered.
+  [[nodiscard]] at::ScalarType gathered() const { return gathers_float8 ? at::kFloat8_e4m3fn : compute; }
 };
 
 /// The parameters of one unit that share a dtype and requires_grad, as one flat buffer.
@@ -32,6 +36,9 @@ struct BufferDtypes {
 /// flat buffer's storage, so that the all-gather writes straight into them. Resharding frees the memory of
 /// that storage and keeps the tensors. With one shard the shard is the whole buffer, and the parameters are
 /// permanent views of it. If they compute in another dtype, or the shard is offloaded, they are a copy.
+///
+/// A buffer that is gathered in float8 has parameters without memory: autograd gives them their gradients in
+/// the dtype in which the model computes, and what computes with them reads the bytes of float8_weights().
 ///
 /// The functions that unshard, reduce and average are collective: every rank calls them for the same buffers
 /// in the same order.
@@ -52,8 +59,11 @@ class FlatBuffer {
   /// changes the shard.
   [[nodiscard]] bool is_alias() const { return is_alias_; }
   /// The unsharded parameters in layout order, leaves of autograd if trainable. Their data may be touched
-  /// only between finish_unshard() and reshard().
+  /// only between finish_unshard() and reshard(), and never if the buffer is gathered in float8.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  /// What is gathered in place of the parameters; null if the parameters are. Their scales must be up to date
+  /// when the buffer is unsharded.
+  [[nodiscard]] Float8Weights* float8_weights() const { return float8_.get(); }
 
   /// Gathers the parameters over the shard group, or over the reshard group if reshard_to() was called last.
   /// The gather is added to `gathers`, whose start() must follow, or has begun behind a copy to the device.
@@ -97,13 +107,20 @@ class FlatBuffer {
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard, from finalize_gradient() until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
-  void clear_gradient() { gradient_.reset(); }
+  /// Drops that gradient. The optimizer may have used it to change the shard.
+  void clear_gradient() {
+    gradient_.reset();
+    if (float8_ != nullptr) float8_->outdate_scales();
+  }
   /// Which parameters got a gradient from this rank's calls of add_gradient() before the last start_reduce().
   [[nodiscard]] const std::vector<bool>& has_gradient() const { return has_gradient_; }
 
  private:
   void gather_shard(Group& group, Gathers& gathers);
   void wait_for_gather();
+  [[nodiscard]] std::size_t unsharded_bytes() const {
+    return static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.gathered());
+  }
   void require_flat_gradient();
   [[nodiscard]] at::Tensor part_of(const at::Tensor& flat, std::size_t index) const;
 
@@ -114,8 +131,10 @@ class FlatBuffer {
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   at::Tensor shard_;
-  at::Tensor full_;  ///< The whole buffer, [numel]; shares its storage with the parameters.
+  /// The whole buffer, [numel]. It shares its storage with the parameters, or with float8_.
+  at::Tensor full_;
   std::vector<at::Tensor> parameters_;
+  std::unique_ptr<Float8Weights> float8_;
   bool is_alias_ = false;
   bool unsharded_ = false;
   std::unique_ptr<Copy> fetch_;  ///< Copies the shard to the device before the gather.

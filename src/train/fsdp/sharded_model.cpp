@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "plan/buffer_plan.hpp"
+#include "plan/float8_gather.hpp"
 #include "plan/ignored_modules.hpp"
 #include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
@@ -37,7 +38,8 @@ std::optional<at::ScalarType> dtype_if_named(const std::string& name) {
 }
 
 BufferDtypes dtypes_of(const BufferPlan& plan) {
-  return {dtype_named(plan.dtype), dtype_named(plan.compute_dtype), dtype_named(plan.reduce_dtype)};
+  return {dtype_named(plan.dtype), dtype_named(plan.compute_dtype), dtype_named(plan.reduce_dtype),
+          plan.gathers_float8()};
 }
 
 constexpr std::size_t kShown = 5;
@@ -146,6 +148,12 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   if (groups_.mesh().size(Axis::kSp) > 1) {
     sequence_ = std::make_unique<SequenceParallel>(module_, resolved.inputs, groups_.along(Axis::kSp));
   }
+  const bool gathers_float8 = resolved.float8 && resolved.float8->gathers_float8;
+  std::optional<ModelStructure> apart;
+  if (gathers_float8) {
+    const auto modules = float8_modules(plan_linears(unmarked, *resolved.float8));
+    apart = file.structure(cross_unit_reads(module_, modules));  // The fused forward reads the head's weight.
+  }
   if (resolved.head_output) head_ = add_fused_forward(module_, *resolved.head_output);
   if (resolved.float8) use_float8(*resolved.float8, unmarked);
   if (tensors) use_tensor_plan(*tensors);
@@ -155,6 +163,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   structure_ =
       with_frozen(with_ignored(file.structure(cross_unit_reads(module_, units)), ignored), optimizer_plan_);
   if (tensors) structure_ = with_tensor_parts(std::move(structure_), *tensors, groups_.place().tp);
+  if (apart) structure_ = with_float8_gather(std::move(structure_), float8_->plan(), *apart);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   // One shard may be a copy, too: where parameters compute in 16 bits, or are offloaded.
@@ -177,7 +186,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 ShardedModel::~ShardedModel() = default;
 
 void ShardedModel::use_float8(const config::Float8Config& config, const ModelStructure& model) {
-  float8_.emplace(module_, plan_linears(model, config), config.recipe);
+  float8_.emplace(module_, plan_linears(model, config), config);
   const LinearPlan& plan = float8_->plan();
   for (const PlannedLinear& linear : plan.linears) {
     if (head_.is_found() && linear.is_float8() && linear.module == head_.module)
@@ -231,6 +240,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
       ShardTarget target{*buffer, {}, planned.replicated ? 0 : groups_.place().shard};
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
+        if (buffer->float8_weights() != nullptr)
+          float8_->use_gathered(buffer->parameters()[i], buffer->float8_weights()->gathered()[i]);
         replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
         if (!planned.replicated) owners[parameter.unsafeGetTensorImpl()] = plan.module;
         // Other sources than the model file give values in the dtype of the shard.
@@ -239,6 +250,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
       }
       targets.push_back(std::move(target));
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
+      if (buffer->float8_weights() != nullptr) float8_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
     const torch::jit::Module& module = modules.at(plan.module);
@@ -414,6 +426,7 @@ void ShardedModel::rethrow_failure() {
 
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs, const HeadFunction& head) {
   step_.expects_backward = at::GradMode::is_enabled();
+  update_float8_scales(float8_buffers_, groups_.shard());
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
   c10::IValue result = run(sequence_ ? sequence_->enter(inputs) : std::move(inputs), head);
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);

@@ -36,7 +36,8 @@ namespace accel::train {
 struct ShardingOptions {
   config::FsdpConfig fsdp;
   config::OptimizerConfig optimizer;
-  std::optional<config::Float8Config> float8;    ///< Set if linears compute in float8.
+  /// Set if linears compute in float8. It gathers in float8 only if `fsdp` is version 2 in mixed precision.
+  std::optional<config::Float8Config> float8;
   std::optional<config::CompileConfig> compile;  ///< Set if layers run the compiled code of the model file.
   /// The plan of the configuration, if the mesh has several ranks along tp; empty for that of the model file.
   std::map<std::string, std::string> tp_plan;
@@ -170,7 +171,8 @@ class ShardedModel {
   StepState step_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;
-  std::optional<AutocastState> autocast_;  ///< The autocast of forward, if any.
+  std::vector<FlatBuffer*> float8_buffers_;  ///< Those that are gathered in float8.
+  std::optional<AutocastState> autocast_;    ///< The autocast of forward, if any.
   std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
   CompiledBodies compiled_;  ///< The layers with compiled code. Those that are units have theirs there.
   std::vector<std::unique_ptr<CompiledModule>> compiled_modules_;

@@ -35,7 +35,10 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   ShardingOptions options;
   options.fsdp = config.fsdp;
   options.optimizer = training.optimizer;
-  if (config.has_float8()) options.float8 = training.float8;
+  if (config.has_float8()) {
+    options.float8 = training.float8;
+    options.float8->gathers_float8 = config.gathers_float8();
+  }
   options.tp_plan = training.parallel.tp_plan;
   if (training.compile.is_on()) options.compile = training.compile;
   options.weights.path = std::move(weights);

@@ -27,13 +27,15 @@ class LateStorage final : public StorageDevice {
     spoil(tensor);
     return tensor;
   }
-  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override {
+  using StorageDevice::fetch;
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from,
+                              const Conversion& convert) override {
     ++fetched;
-    return start({to, from, {}, /*to_host=*/false});
+    return start({to, from, {}, /*to_host=*/false, convert});
   }
   std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) override {
     ++stored;
-    return start({to, from, {}, /*to_host=*/true});
+    return start({to, from, {}, /*to_host=*/true, {}});
   }
   void synchronize() override {
     while (!under_way_.empty()) finish(under_way_.front());
@@ -49,6 +51,7 @@ class LateStorage final : public StorageDevice {
     at::Tensor from;
     at::Tensor values;  ///< The source's values, once the device has passed the copy.
     bool to_host = false;
+    Conversion convert;
   };
   using Pending = std::shared_ptr<State>;
 
@@ -93,7 +96,8 @@ class LateStorage final : public StorageDevice {
       if (other->to_host && other->values.defined() && other->to.is_same(state->from))
         state->values = other->values.clone();
     }
-    state->to.copy_(state->values);
+    state->convert ? state->convert(state->to, state->values)
+                   : static_cast<void>(state->to.copy_(state->values));
     state->to.reset();
     const auto is_later = [](const Pending& other) { return !other->to_host && !other->values.defined(); };
     overlapped += std::any_of(under_way_.begin(), under_way_.end(), is_later) ? 1 : 0;

@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "core/config/keys/float8_keys.hpp"
+#include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
 namespace accel::config {
 namespace {
 
 constexpr std::string_view kFloat8Asked = "'mixed_precision: fp8'";
+constexpr std::string_view kRecipe = "training.float8.recipe";
 constexpr std::string_view kFloat8Gather = "fp8_config.enable_fsdp_float8_all_gather";
 
 /// The first compute capability whose tensor cores multiply float8: Ada Lovelace, and Hopper above it.
@@ -33,13 +34,14 @@ void resolve_float8(Config& config, const Settings& settings, const ConfigReques
     config.mixed_precision = "fp16";
     return;
   }
-  if (!shards_float8(config) || !config.training->float8.gathers_float8) return;
-  const std::string asked = settings.has(kFloat8Gather)
-                                ? fmt::format("{}'{}: true'", settings.where(kFloat8Gather), kFloat8Gather)
-                                : fmt::format("{}{} in FSDP version 2 with '{}: true', its default,",
-                                              settings.where("mixed_precision"), kFloat8Asked, kFloat8Gather);
-  throw Error(ErrorKind::kUsage,
-              fmt::format("{} gathers weights in float8, which is not supported yet", asked))
+  const auto recipe = settings.get<std::string>(kRecipe);
+  if (!config.gathers_float8() || !recipe || *recipe == name_of(Float8Recipe::kTensorwise)) return;
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("{}'{}: {}' has a scale for each row, and '{}: true'{} gathers weights with one scale "
+                  "each, in float8",
+                  settings.where(kRecipe), kRecipe, *recipe, kFloat8Gather,
+                  settings.has(kFloat8Gather) ? "" : ", its default,"))
       .hint(fmt::format("set {} to false: weights are gathered in bfloat16, and each rank converts them",
                         kFloat8Gather));
 }

@@ -53,7 +53,8 @@ StrategyName strategy_name(const Settings& settings);
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
 /// What `mixed_precision: fp8` needs. On GPUs without float8 products it becomes fp16, as in Accelerate, and
-/// `warnings` says so. That version 2 of FSDP gathers in float8 is an Error. Needs the distributed type, the
+/// `warnings` says so. A recipe with a scale for each row is an Error if version 2 of FSDP
+/// gathers in float8. Needs the distributed type, the
 /// launch section and resolve_fsdp().
 void resolve_float8(Config& config, const Settings& settings, const ConfigRequest& request,
                     std::vector<std::string>& warnings);

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "train/graph/run/module_linear.hpp"
@@ -73,6 +74,32 @@ int replace(const c10::ClassType& type) {
   return count;
 }
 
+/// Whether a node of the block uses the weight of `self` other than as the weight of kModuleLinear.
+bool uses_weight_otherwise(const Block* block, const Value* self) {
+  const c10::Symbol linear = c10::Symbol::fromQualString(kModuleLinear);
+  const auto is_other = [&](const torch::jit::Use& use) {
+    return use.user->kind() != linear || use.offset != 2;
+  };
+  for (const Node* node : block->nodes()) {
+    for (const Block* inner : node->blocks()) {
+      if (uses_weight_otherwise(inner, self)) return true;
+    }
+    if (node->outputs().size() != 1 || !is_own_weight(node->output(), self)) continue;
+    const auto& uses = node->output()->uses();
+    if (std::any_of(uses.begin(), uses.end(), is_other)) return true;
+  }
+  return false;
+}
+
+bool uses_weight_otherwise(const c10::ClassType& type) {
+  for (torch::jit::Function* method : type.methods()) {
+    if (!method->isGraphFunction()) continue;
+    const Graph& graph = *torch::jit::toGraphFunction(*method).graph();
+    if (uses_weight_otherwise(graph.block(), graph.inputs().at(0))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> replace_linears(const torch::jit::Module& root,
@@ -87,6 +114,16 @@ std::vector<std::string> replace_linears(const torch::jit::Module& root,
     if (entry->second == 0) without_product.push_back(module.name);
   }
   return without_product;
+}
+
+std::vector<std::string> modules_with_other_use(const torch::jit::Module& root,
+                                                const std::unordered_set<std::string>& modules) {
+  std::vector<std::string> found;
+  for (const auto& module : root.named_modules()) {
+    if (modules.contains(module.name) && uses_weight_otherwise(*module.value.type()))
+      found.push_back(module.name);
+  }
+  return found;
 }
 
 std::vector<std::string> modules_with_product(const torch::jit::Module& root) {

@@ -19,6 +19,11 @@ namespace accel::train {
 [[nodiscard]] std::vector<std::string> replace_linears(const torch::jit::Module& root,
                                                        const std::unordered_set<std::string>& modules);
 
+/// The paths in `modules` whose own methods use their `weight` for something else than such a product. Call
+/// after replace_linears().
+[[nodiscard]] std::vector<std::string> modules_with_other_use(const torch::jit::Module& root,
+                                                              const std::unordered_set<std::string>& modules);
+
 /// The paths of the modules that have such a product with a `weight` of two dimensions, whatever their class
 /// is called. Call before replace_linears().
 [[nodiscard]] std::vector<std::string> modules_with_product(const torch::jit::Module& root);

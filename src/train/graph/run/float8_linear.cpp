@@ -14,34 +14,18 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The range of a float8 dtype, and the least largest value with which a scale is computed, as in torchao.
-constexpr double kMaxE4M3 = 448;
-constexpr double kMaxE5M2 = 57344;
-constexpr double kLeastAmax = 1e-12;
 /// A GPU's float8 products need a number of summands that is a multiple of this.
 constexpr std::int64_t kInnerMultiple = 16;
 
 /// The dimension of a matrix over which a scale is taken, or none for one scale.
 using ScaledOver = std::optional<std::int64_t>;
 
-/// A matrix in float8. The scale is a scalar, or [rows, 1] or [1, columns]; data = value * scale.
-struct Float8Matrix {
-  at::Tensor data;
-  at::Tensor scale;
-
-  [[nodiscard]] Float8Matrix t() const { return {data.t(), scale.dim() == 2 ? scale.t() : scale}; }
-};
-
-double max_of(at::ScalarType dtype) { return dtype == at::kFloat8_e5m2 ? kMaxE5M2 : kMaxE4M3; }
-
 Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver over, bool to_power_of_two) {
   const at::Tensor magnitude = at::abs(value);
   const at::Tensor amax = over ? at::amax(magnitude, *over, /*keepdim=*/true) : at::max(magnitude);
-  at::Tensor scale = (max_of(dtype) / amax.to(at::kDouble).clamp_min(kLeastAmax)).to(at::kFloat);
+  at::Tensor scale = float8_scale(amax, dtype);
   if (to_power_of_two) scale = at::exp2(at::floor(at::log2(scale)));
-  // A cast does not saturate before torch 2.12.
-  const at::Tensor data = (value.to(at::kFloat) * scale).clamp_(-max_of(dtype), max_of(dtype)).to(dtype);
-  return {data, scale};
+  return {float8_cast(value, scale, dtype), scale};
 }
 
 /// Appends zeros to the dimension `dim`, up to a multiple of kInnerMultiple.
@@ -90,19 +74,27 @@ constexpr const char* kPlainWeightGradient = "plain_weight_gradient";
 
 /// The product of a float8 linear without its bias. Inputs of both products of a recipe with one scale are
 /// cast alike, so that a matrix and its transpose have the same bytes.
+///
+/// `gathered` is the weight as it was gathered in float8, or has undefined tensors. It takes the place of the
+/// weight, which gets the gradient and whose values are not read.
 class Float8Product final : public torch::autograd::Function<Float8Product> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            bool rowwise, bool plain_weight_gradient, at::ScalarType dtype) {
-    // The gradient of each factor needs the other one. A frozen weight keeps no input alive.
-    context->save_for_backward(
-        {weight.requires_grad() ? input : at::Tensor(), input.requires_grad() ? weight : at::Tensor()});
+                            const Float8Matrix& gathered, bool rowwise, bool plain_weight_gradient,
+                            at::ScalarType dtype) {
+    // The gradient of each factor needs the other one. A frozen weight keeps no input alive. Gathered bytes
+    // are those of the flat buffer, which is gathered again before backward.
+    const bool is_gathered = gathered.data.defined();
+    const at::Tensor& factor = is_gathered ? gathered.data : weight;
+    context->save_for_backward({weight.requires_grad() ? input : at::Tensor(),
+                                input.requires_grad() ? factor : at::Tensor(),
+                                input.requires_grad() ? gathered.scale : at::Tensor()});
     context->saved_data[kInputShape] = input.sizes().vec();
     context->saved_data[kRowwise] = rowwise;
     context->saved_data[kPlainWeightGradient] = plain_weight_gradient;
     const ScaledOver inner = rowwise ? ScaledOver(1) : std::nullopt;
     const Float8Matrix x = to_float8(as_matrix(input), at::kFloat8_e4m3fn, inner, rowwise);
-    const Float8Matrix w = to_float8(weight, at::kFloat8_e4m3fn, inner, rowwise);
+    const Float8Matrix w = is_gathered ? gathered : to_float8(weight, at::kFloat8_e4m3fn, inner, rowwise);
     std::vector<std::int64_t> shape = input.sizes().vec();
     shape.back() = weight.size(0);
     return product(x, w.t(), dtype, /*fast=*/true).reshape(shape);
@@ -112,6 +104,7 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& input = saved[0];
     const at::Tensor& weight = saved[1];
+    const at::Tensor& gathered_scale = saved[2];
     const bool rowwise = context->saved_data.at(kRowwise).toBool();
     const bool is_plain = context->saved_data.at(kPlainWeightGradient).toBool();
     const at::ScalarType gradient_type = rowwise ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
@@ -122,8 +115,9 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     at::Tensor of_weight;
     if (context->needs_input_grad(0)) {
       const Float8Matrix g = to_float8(gradient, gradient_type, over(1), rowwise);
-      const Float8Matrix w =
-          to_float8(weight, at::kFloat8_e4m3fn, is_plain ? std::nullopt : over(0), rowwise);
+      const Float8Matrix w = gathered_scale.defined() ? Float8Matrix{weight, gathered_scale}
+                                                      : to_float8(weight, at::kFloat8_e4m3fn,
+                                                                  is_plain ? std::nullopt : over(0), rowwise);
       of_input = product(g, w, dtype).reshape(context->saved_data.at(kInputShape).toIntVector());
     }
     if (context->needs_input_grad(1)) {
@@ -132,14 +126,14 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
                            : product(to_float8(gradient, gradient_type, over(0), rowwise).t(),
                                      to_float8(x, at::kFloat8_e4m3fn, over(0), rowwise), dtype);
     }
-    return {of_input, of_weight, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {of_input, of_weight, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                         const Float8Rules& rules) {
+                         const Float8Rules& rules, const Float8Matrix& gathered) {
   if (input.numel() == 0) return at::linear(input, weight, bias);  // There is no largest value.
   const at::DeviceType device = input.device().type();
   const bool casts = at::autocast::is_autocast_enabled(device);
@@ -149,7 +143,7 @@ at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, cons
   // torchao casts the input under the autocast of a GPU. Under that of a CPU only the product has its dtype.
   const at::Tensor cast = casts && !input.is_cpu() ? input.to(dtype) : input;
   const at::Tensor output =
-      Float8Product::apply(cast, weight, rules.rowwise, rules.plain_weight_gradient, dtype);
+      Float8Product::apply(cast, weight, gathered, rules.rowwise, rules.plain_weight_gradient, dtype);
   return bias.defined() ? output + bias.to(output.scalar_type()) : output;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "train/graph/run/float8_cast.hpp"
+
 namespace accel::train {
 
 /// How a float8 linear scales its operands. The defaults are torchao's recipe "tensorwise".
@@ -23,7 +25,12 @@ struct Float8Rules {
 /// Backward keeps the weight if the input has a gradient, and the input if the weight has one, both as they
 /// are and not in float8. The result has the dtype of the input,
 /// or that of autocast. On a GPU `out` and `in` must be multiples of 16; a CPU has no such rule.
+///
+/// `gathered` is the weight in float8_e4m3fn with one scale, if it has been cast before. Then `weight` gets
+/// the gradient, and its memory is not read. Backward reads the memory of `gathered` again, which may have
+/// been freed and filled with the same bytes meanwhile.
 [[nodiscard]] at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight,
-                                       const at::Tensor& bias, const Float8Rules& rules);
+                                       const at::Tensor& bias, const Float8Rules& rules,
+                                       const Float8Matrix& gathered = {});
 
 }  // namespace accel::train

@@ -68,15 +68,30 @@ TEST_F(Float8ConfigTest, RefusesOtherBackends) {
   EXPECT_EQ(error_of("mixed_precision: fp8\nfp8_config: {backend: TE}\n", {}, /*program=*/true), "no error");
 }
 
-TEST_F(Float8ConfigTest, RefusesToGatherInFloat8) {
-  EXPECT_EQ(error_of(fsdp_),
-            "run.yaml:4:18: 'mixed_precision: fp8' in FSDP version 2 with "
-            "'fp8_config.enable_fsdp_float8_all_gather: true', its default, gathers weights in float8, which "
-            "is not supported yet");
-  EXPECT_EQ(error_of(fsdp_, {"fp8_config.enable_fsdp_float8_all_gather=true"}),
-            "--set fp8_config.enable_fsdp_float8_all_gather=true: 'fp8_config.enable_fsdp_float8_all_gather: "
-            "true' gathers weights in float8, which is not supported yet");
-  EXPECT_EQ(error_of(fsdp_, {"mixed_precision=bf16"}), "no error");
+TEST_F(Float8ConfigTest, GathersInFloat8WithVersion2OfFsdpAlone) {
+  EXPECT_TRUE(load(fsdp_).config.gathers_float8());
+  EXPECT_FALSE(load(fsdp_, {"fp8_config.enable_fsdp_float8_all_gather=false"}).config.gathers_float8());
+  EXPECT_FALSE(load(fsdp_, {"fsdp_config.version=1"}).config.gathers_float8());
+  EXPECT_FALSE(load(fsdp_, {"mixed_precision=bf16"}).config.gathers_float8());
+  EXPECT_FALSE(load(fp8_).config.gathers_float8());
+}
+
+TEST_F(Float8ConfigTest, RefusesToGatherWhatHasAScaleForEachRow) {
+  EXPECT_EQ(
+      error_of(fsdp_, {"training.float8.recipe=rowwise"}),
+      "--set training.float8.recipe=rowwise: 'training.float8.recipe: rowwise' has a scale for each row, "
+      "and 'fp8_config.enable_fsdp_float8_all_gather: true', its default, gathers weights with one scale "
+      "each, in float8");
+  EXPECT_EQ(
+      error_of(fsdp_, {"training.float8.recipe=rowwise_with_gw_hp",
+                       "fp8_config.enable_fsdp_float8_all_gather=true"}),
+      "--set training.float8.recipe=rowwise_with_gw_hp: 'training.float8.recipe: rowwise_with_gw_hp' has a "
+      "scale for each row, and 'fp8_config.enable_fsdp_float8_all_gather: true' gathers weights with one "
+      "scale each, in float8");
+  for (const char* other : {"fp8_config.enable_fsdp_float8_all_gather=false", "fsdp_config.version=1",
+                            "mixed_precision=bf16", "training.float8.recipe=tensorwise"})
+    EXPECT_EQ(error_of(fsdp_, {"training.float8.recipe=rowwise", other}), "no error") << other;
+  EXPECT_EQ(error_of(fp8_, {"training.float8.recipe=rowwise"}), "no error");
 }
 
 TEST_F(Float8ConfigTest, SaysWhichKeysHaveNoEffect) {
