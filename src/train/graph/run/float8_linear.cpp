@@ -92,11 +92,13 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     context->saved_data[kInputShape] = input.sizes().vec();
     context->saved_data[kRowwise] = rowwise;
     context->saved_data[kPlainWeightGradient] = plain_weight_gradient;
+    std::vector<std::int64_t> shape = input.sizes().vec();
+    shape.back() = weight.size(0);
+    if (input.numel() == 0)
+      return at::zeros(shape, input.options().dtype(dtype));  // There is no largest value.
     const ScaledOver inner = rowwise ? ScaledOver(1) : std::nullopt;
     const Float8Matrix x = to_float8(as_matrix(input), at::kFloat8_e4m3fn, inner, rowwise);
     const Float8Matrix w = is_gathered ? gathered : to_float8(weight, at::kFloat8_e4m3fn, inner, rowwise);
-    std::vector<std::int64_t> shape = input.sizes().vec();
-    shape.back() = weight.size(0);
     return product(x, w.t(), dtype, /*fast=*/true).reshape(shape);
   }
 
@@ -109,6 +111,16 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     const bool is_plain = context->saved_data.at(kPlainWeightGradient).toBool();
     const at::ScalarType gradient_type = rowwise ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
     const auto over = [&](std::int64_t dim) { return rowwise ? ScaledOver(dim) : std::nullopt; };
+    const std::vector<std::int64_t> input_shape = context->saved_data.at(kInputShape).toIntVector();
+    if (c10::multiply_integers(input_shape) == 0) {
+      const at::TensorOptions like = gradients[0].options();
+      return {at::zeros(input_shape, like),
+              at::zeros({gradients[0].size(-1), input_shape.back()}, like),
+              at::Tensor(),
+              at::Tensor(),
+              at::Tensor(),
+              at::Tensor()};
+    }
     const at::Tensor gradient = as_matrix(gradients[0]);
     const at::ScalarType dtype = gradient.scalar_type();
     at::Tensor of_input;
@@ -118,7 +130,7 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
       const Float8Matrix w = gathered_scale.defined() ? Float8Matrix{weight, gathered_scale}
                                                       : to_float8(weight, at::kFloat8_e4m3fn,
                                                                   is_plain ? std::nullopt : over(0), rowwise);
-      of_input = product(g, w, dtype).reshape(context->saved_data.at(kInputShape).toIntVector());
+      of_input = product(g, w, dtype).reshape(input_shape);
     }
     if (context->needs_input_grad(1)) {
       const at::Tensor x = as_matrix(input);
@@ -134,7 +146,6 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
 
 at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                          const Float8Rules& rules, const Float8Matrix& gathered) {
-  if (input.numel() == 0) return at::linear(input, weight, bias);  // There is no largest value.
   const at::DeviceType device = input.device().type();
   const bool casts = at::autocast::is_autocast_enabled(device);
   const at::ScalarType dtype = casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
