@@ -157,6 +157,14 @@ def test_a_run_goes_on_with_other_parts_of_sequences(accel, llama, tmp_path):
     assert train_runs.metrics(tmp_path, "eval_loss")[-1] == pytest.approx(held_out, **LOSS)
 
 
+def test_under_autocast_the_losses_are_those_of_float32_but_for_rounding(accel, llama, tmp_path):
+    """Attention computes in another dtype than what calls it, and its mask must have that dtype."""
+    source, _, (losses, _, _) = llama
+    fsdp = {"fsdp_version": 1, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    accel("launch", config_of(tmp_path, source, 2, 4, **sizes(sp=2), mixed_precision="bf16", fsdp_config=fsdp))
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=torch.finfo(torch.bfloat16).eps * losses[0])
+
+
 class Attention(torch.nn.Module):
     """Eight heads that share two of keys and values."""
 

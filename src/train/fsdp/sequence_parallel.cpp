@@ -1,6 +1,7 @@
 #include "train/fsdp/sequence_parallel.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ostream.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "base/error.hpp"
@@ -97,10 +99,17 @@ std::unique_ptr<torch::jit::GraphFunction> function_of(const torch::jit::Module&
 
 }  // namespace
 
+/// The dtype in which an attention of `query` computes.
+at::ScalarType dtype_of_attention(const at::Tensor& query) {
+  const at::DeviceType device = query.device().type();
+  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
+                                                   : query.scalar_type();
+}
+
 /// The attention in the code of one module.
 class SequenceParallel::Attention {
  public:
-  Attention(const SequenceParallel& parallel, std::string module)
+  Attention(SequenceParallel& parallel, std::string module)
       : parallel_(&parallel), module_(std::move(module)) {}
 
   void add(const AttentionPlace& place) { masks_[place.number] = place.mask; }
@@ -147,15 +156,23 @@ class SequenceParallel::Attention {
   [[nodiscard]] std::optional<at::Tensor> own_mask(const AttentionCall& call, std::int64_t heads) const {
     const std::optional<std::size_t> number = masks_.at(call.number);
     if (!number || !parallel_->masks_.at(*number).defined()) return std::nullopt;
-    at::Tensor mask = parallel_->masks_[*number];
-    // A unit in mixed precision has cast the mask that it got.
-    if (call.mask && mask.is_floating_point()) mask = mask.to(call.mask->scalar_type());
+    at::Tensor& mask = parallel_->masks_[*number];
+    // A unit in mixed precision has cast a mask of numbers that it got.
+    const at::ScalarType dtype = call.mask && call.mask->is_floating_point() ? call.mask->scalar_type()
+                                                                             : dtype_of_attention(call.query);
+    if (mask.scalar_type() == at::kBool) {
+      // aten makes numbers of booleans in each call, which autograd would keep for each layer. They are made
+      // once here, for all layers.
+      const at::Tensor hidden = mask.logical_not();
+      mask = at::zeros(mask.sizes(), mask.options().dtype(dtype)).masked_fill_(hidden, -INFINITY);
+    }
+    mask = mask.to(dtype);
     if (mask.dim() < 3 || mask.size(-3) == 1) return mask;
     const std::int64_t own = heads / parallel_->size();
     return mask.narrow(-3, parallel_->ranks_.rank() * own, own);
   }
 
-  const SequenceParallel* parallel_;
+  SequenceParallel* parallel_;
   std::string module_;
   std::map<std::int64_t, std::optional<std::size_t>> masks_;  ///< By AttentionCall::number.
 };

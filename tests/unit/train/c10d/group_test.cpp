@@ -57,10 +57,12 @@ void expect_collectives(Group& group) {
   group.reduce_scatter_mean(mean, at::tensor({2.0F * static_cast<float>(rank), 10.0F})).wait();
   EXPECT_FLOAT_EQ(mean.item<float>(), rank == 0 ? 1.0F : 10.0F);
 
-  at::Tensor exchanged = at::empty({2, 2}, at::kBFloat16);
-  group.all_to_all(exchanged, at::tensor({0, 1, 2, 3}, at::kBFloat16).reshape({2, 2}) + 10 * rank).wait();
-  EXPECT_TRUE(at::equal(exchanged, rank == 0 ? at::tensor({0, 1, 10, 11}, at::kBFloat16).reshape({2, 2})
-                                             : at::tensor({2, 3, 12, 13}, at::kBFloat16).reshape({2, 2})));
+  const auto parts_of = [](std::int64_t first, std::int64_t second) {
+    return at::tensor({first, first + 1, second, second + 1}, at::kLong).to(at::kBFloat16).reshape({2, 2});
+  };
+  const at::Tensor exchanged = at::empty({2, 2}, at::kBFloat16);
+  group.all_to_all(exchanged, parts_of(0, 2) + 10 * rank).wait();
+  EXPECT_TRUE(at::equal(exchanged, rank == 0 ? parts_of(0, 10) : parts_of(2, 12)));
 
   std::array<double, 2> sums = {1.0 + rank, 0.5};
   group.all_reduce_sum(sums);

@@ -26,7 +26,7 @@ Module model(const std::string& forward) {
   root.register_buffer("slopes", at::full({2, 1, 1}, 0.25));
   Module inner("Inner");
   inner.define(
-      "def forward(self, x, mask):\n"
+      "def forward(self, x, mask: Optional[Tensor]):\n"
       "  return torch.scaled_dot_product_attention(x, x, x, mask)\n");
   root.register_module("inner", inner);
   root.define("def forward(self, x, positions):\n" + forward);
@@ -131,7 +131,7 @@ TEST(ReplaceAttentionTest, AMaskThatNeedsMoreThanTheInputsIsRefused) {
 TEST(ReplaceAttentionTest, TheSizesOfALookupAreThoseOfItsIndices) {
   Module root = model(
       "  found = torch.embedding(self.weight, positions)\n"
-      "  mask = torch.ones([found.size(1), found.size(1)]).tril().to(torch.bool)\n"
+      "  mask = torch.ones([found.size(1), found.size(1)]).tril() > 0\n"
       "  return self.inner.forward(x, mask)\n");
   const AttentionCode code = replace_attention(root);
   const at::Tensor mask = masks_of(code, root, heads(3), at::zeros({1, 3}, at::kLong)).at(0);
