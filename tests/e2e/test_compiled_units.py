@@ -16,9 +16,23 @@ ROUNDING = {"float32": 2e-4, "bfloat16": 3e-2}
 COMPILED = {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_use_fullgraph": True}}
 
 
-def gpt(dropout=0.0):
+class Turned(train_runs.GPT):
+    """Its last layer gets a gradient whose memory is in another order than that of the layer's output."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.norm, self.head = None, torch.nn.Conv1d(sizes["width"], sizes["vocabulary"], 1)
+
+    def forward(self, input_ids):
+        x = self.tokens(input_ids) + self.positions(torch.arange(input_ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.transpose(1, 2)).transpose(1, 2)
+
+
+def gpt(dropout=0.0, kind=train_runs.GPT):
     torch.manual_seed(0)
-    model = train_runs.GPT(**{**train_runs.SIZES, "dropout": dropout})
+    model = kind(**{**train_runs.SIZES, "dropout": dropout})
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -31,14 +45,14 @@ def models(made_once):
 
     def make(folder):
         ids = torch.zeros(4, train_runs.SIZES["length"], dtype=torch.long)
-        for name, dropout, dtype in (("float32", 0.0, torch.float32), ("bfloat16", 0.0, torch.bfloat16),
-                                     ("dropout", 0.2, torch.float32)):
-            export(gpt(dropout), ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None)
+        for name, model, dtype in (("float32", gpt(kind=Turned), torch.float32), ("bfloat16", gpt(), torch.bfloat16),
+                                   ("dropout", gpt(0.2), torch.float32)):
+            export(model, ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None)
 
     return made_once("compiled_models", make)
 
 
-def launch(accel, directory, model, *flags, processes=2, compiled=True, code=0, **training):
+def launch(accel, directory, model, *flags, processes=2, compiled=True, code=0, env=None, **training):
     """Trains a model, and returns what the run says."""
     directory.mkdir(exist_ok=True)
     path = train_runs.config(directory, processes, **{"model.path": str(model), "max_steps": STEPS, **training})
@@ -46,7 +60,7 @@ def launch(accel, directory, model, *flags, processes=2, compiled=True, code=0, 
     if compiled:
         document.update(COMPILED if compiled is True else compiled)
     path.write_text(json.dumps(document))
-    result = accel("launch", path, *flags, code=code)
+    result = accel("launch", path, *flags, code=code, env=env)
     return result.stdout + result.stderr
 
 
@@ -89,6 +103,12 @@ def test_a_run_that_goes_on_has_the_bits_of_one_that_was_not_stopped(accel, mode
     said = launch(accel, tmp_path / "parts", models / "dropout.pt2", compiled=False,
                   **{**options, "lr_scheduler.total_steps": STEPS, "max_steps": STEPS + 1})
     assert "dynamo_config.backend was INDUCTOR and is NO" in said
+
+
+def test_memory_that_units_free_is_not_read(accel, models, tmp_path):
+    """With ACCEL_POISON what is freed becomes NaN."""
+    plain = losses(accel, tmp_path / "plain", models / "dropout.pt2", max_steps=3)
+    assert losses(accel, tmp_path / "poison", models / "dropout.pt2", max_steps=3, env={"ACCEL_POISON": "1"}) == plain
 
 
 def test_ranks_with_whole_copies_run_compiled_code(accel, models, tmp_path):

@@ -297,7 +297,7 @@ def portable():
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise Refused("there is no C++ compiler: --compile needs g++, or the one that CXX names")
-    if platform.machine() != "x86_64" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+    if platform.machine() != "x86_64" or not torch.cpu._is_avx2_supported():
         raise Refused(f"--compile makes code for {INSTRUCTION_SET}, and this processor is another")
     with tempfile.TemporaryDirectory(prefix="accel-compile-") as folder:
         wrapper = pathlib.Path(folder) / "g++"

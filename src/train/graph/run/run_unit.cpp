@@ -65,7 +65,8 @@ c10::IValue without_own(const c10::IValue& result, const UnitHooks& hooks) {
                      [&](const at::Tensor& tensor) { return hooks.owns(tensor) ? tensor.clone() : tensor; });
 }
 
-/// The mode decides, and not whether gradients are on: a recomputed call must run what its forward ran.
+/// The mode decides, and not whether gradients are on: a layer inside a recomputed unit runs without
+/// gradients first, and must run the same code again.
 bool is_training(const c10::IValue& self) {
   const c10::ivalue::Object& object = self.toObjectRef();
   return object.type()->hasAttribute("training") && object.getAttr("training").toBool();
