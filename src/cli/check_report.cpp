@@ -51,6 +51,7 @@ void print_data(const TrainingData& data, Results& out) {
                        counted(data.steps_per_epoch, "step", "steps"), counted(data.steps, "step", "steps"),
                        data.epochs, data.epochs == 1 ? "epoch" : "epochs"));
   if (data.divided_fields) out.line(division_text(*data.divided_fields));
+  if (!data.tensor_summary.empty()) out.line(fmt::format("Tensor parallelism: {}", data.tensor_summary));
 }
 
 void print_values(const CheckReport& report, ShownValues shown, Results& out) {
@@ -135,6 +136,8 @@ void print_check_json(const CheckReport& report, Results& out) {
   document["warnings"] = report.warnings;
   document["without_effect"] = report.without_effect;
   document["training_data"] = json_of(report.data);
+  if (report.data && !report.data->tensor_summary.empty())
+    document["tensor_parallelism"] = report.data->tensor_summary;
   out.json(document);
 }
 

@@ -249,14 +249,11 @@ TensorPlan plan_tensors(const ModelStructure& model, const std::map<std::string,
             "training.parallel.tp_plan");
   }
   if (configured.empty() && notes.tp_heads > 0 && notes.tp_heads % size != 0) {
-    throw Error(
-        ErrorKind::kUsage,
-        fmt::format("'parallelism_config.tp_size: {}' does not divide {}, and the model file is right "
-                    "with its plan for divisors of that number alone",
-                    size, notes.tp_heads))
-        .hint(
-            "choose a tp_size that divides the heads of keys and values, or set training.parallel.tp_plan "
-            "without attention");
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'parallelism_config.tp_size: {}': the model's plan is for numbers of ranks that "
+                            "divide {}, its heads",
+                            size, notes.tp_heads))
+        .hint("choose such a number");
   }
   Planner planner(model, configured.empty() ? kNotedPlan : kConfiguredPlan, size);
   for (const auto& [pattern, style] : configured) {

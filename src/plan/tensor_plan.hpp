@@ -71,8 +71,8 @@ struct TensorPlan {
 /// Plans tensor parallelism among `size` ranks. The rules are those of the configuration, or if it has none,
 /// those of the notes.
 ///
-/// Throws Error (kUsage), which names the module and the rule: without rules, for a `size` that does not
-/// divide the notes' tp_heads with the notes' rules, for a style that does not exist
+/// Throws Error (kUsage), which names the module and the rule: without rules, for a number of ranks that does
+/// not suit the heads of the notes, for a style that does not exist
 /// or does not suit the module, for a rule of the configuration that matches nothing, for two styles of one
 /// module, for a dimension that `size` does not divide, for a tied parameter that is not cut alike under all
 /// its names, for a parameter of an ignored module, and if no parameter is cut.

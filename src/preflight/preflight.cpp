@@ -94,6 +94,7 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
   const config::TrainingConfig& training = *loaded.config.training;
   ModelFacts facts;
   std::string float8_warning;
+  std::string tensor_summary;
   const std::optional<ckpt::RunState> state = state_of(options.checkpoint);
   if (options.has_model) {
     Model model = blamed_on("training.model.path", loaded, [&] { return open(training.model.path); });
@@ -114,6 +115,7 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
       });
     }
     const ModelPlan plan = plan_model(model.archive, loaded.config);
+    if (plan.tensors) tensor_summary = plan.tensors->summary();
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);
       if (model.archive.forward_arguments().empty()) {
@@ -133,7 +135,10 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
   }
   if (state) facts.place = state->data;
   std::optional<TrainingData> data = check_data(loaded, facts);
-  if (data) data->float8_warning = std::move(float8_warning);
+  if (data) {
+    data->float8_warning = std::move(float8_warning);
+    data->tensor_summary = std::move(tensor_summary);
+  }
   return data;
 }
 

@@ -17,6 +17,8 @@ struct TrainingData {
   std::optional<std::vector<std::string>> divided_fields;
   /// LinearPlan::warning() of the model, which says that nothing computes in float8; empty otherwise.
   std::string float8_warning;
+  /// TensorPlan::summary() of the model, which says what tensor parallelism cuts; empty without it.
+  std::string tensor_summary;
 };
 
 }  // namespace accel

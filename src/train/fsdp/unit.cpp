@@ -1,5 +1,6 @@
 #include "train/fsdp/unit.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -209,10 +210,13 @@ bool Unit::owns(const at::Tensor& tensor) const {
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
+  at::Tensor gradient = parameter.grad();
   // A part of the gradient of a micro-batch is summed at once. The accumulated one would be summed again.
-  if (buffer.layout().parameters[index].spec.sums_gradient)
-    groups_.tp().all_reduce_sum(parameter.grad()).wait();
-  buffer.add_gradient(index, parameter.grad());
+  if (buffer.layout().parameters[index].spec.sums_gradient) {
+    gradient = gradient.clone(at::MemoryFormat::Contiguous);
+    groups_.tp().all_reduce_sum(gradient).wait();
+  }
+  buffer.add_gradient(index, gradient);
   parameter.mutable_grad().reset();
   if (!backward_.on_parameter_gradient()) return;
   if (step_.reduce && !options_.reduce_late) reduce();
