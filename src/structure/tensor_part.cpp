@@ -34,4 +34,14 @@ std::vector<PartRun> runs_of_part(const std::vector<std::int64_t>& shape, const 
   return runs;
 }
 
+std::optional<std::int64_t> index_in_part(const std::vector<std::int64_t>& shape, const TensorPart& part,
+                                          std::int64_t in_whole) {
+  const std::int64_t step =
+      checked_numel({shape.begin() + static_cast<std::ptrdiff_t>(part.dim) + 1, shape.end()});
+  const std::int64_t block = part.whole * step;
+  const std::int64_t in_block = in_whole % block - part.begin * step;
+  if (in_block < 0 || in_block >= part.size * step) return std::nullopt;
+  return in_whole / block * (part.size * step) + in_block;
+}
+
 }  // namespace accel

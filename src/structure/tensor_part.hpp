@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace accel {
@@ -30,5 +31,10 @@ struct PartRun {
 /// parameter. A cut of rows gives one run.
 [[nodiscard]] std::vector<PartRun> runs_of_part(const std::vector<std::int64_t>& shape,
                                                 const TensorPart& part, std::int64_t begin, std::int64_t end);
+
+/// The index in the part of the element `in_whole` of the whole parameter, whose shape is `shape`; nothing if
+/// it is in another part.
+[[nodiscard]] std::optional<std::int64_t> index_in_part(const std::vector<std::int64_t>& shape,
+                                                        const TensorPart& part, std::int64_t in_whole);
 
 }  // namespace accel

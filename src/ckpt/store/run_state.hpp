@@ -17,6 +17,8 @@ inline constexpr const char* kWeightConversionsName = "weight_conversions.json";
 
 /// The key in RunState::settings of how the ranks divided the model, such as "2 replicas x 4 shards".
 inline constexpr const char* kLayoutSetting = "layout of the ranks";
+/// What stands in a kLayoutSetting with tensor parallelism, and in no other.
+inline constexpr const char* kTensorParts = "parts (tp)";
 
 /// The key in RunState::settings of the samples that all ranks together take in a micro-batch.
 inline constexpr const char* kMicroBatchSetting = "samples of a micro-batch over all ranks";

@@ -8,32 +8,41 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/files/flight_record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "plan/flat_layout.hpp"
+#include "structure/tensor_part.hpp"
 
 namespace accel::train {
 namespace {
 
 constexpr std::int64_t kElements = 64;
 
-/// The sum of the hashes of the chosen elements of `parameter` in `piece`, which is of `shard`.
+/// The sum of the hashes of the chosen elements of `parameter` in `piece`, which is of `shard`. The elements
+/// are those of the whole parameter, of which tensor parallelism may have cut this one.
 double hash_of(const FlatParameter& parameter, const ShardPiece& piece, const at::Tensor& shard) {
-  const std::int64_t chosen = std::min(kElements, parameter.numel);
+  const std::vector<std::int64_t> whole = parameter.spec.whole_shape();
+  const std::int64_t numel = checked_numel(whole);
+  const std::int64_t chosen = std::min(kElements, numel);
   std::vector<std::int64_t> elements;
+  std::vector<std::int64_t> in_shard;
   for (std::int64_t i = 0; i < chosen; ++i) {
     // The product of two 64-bit numbers could overflow.
-    const std::int64_t element = parameter.numel / chosen * i + parameter.numel % chosen * i / chosen;
-    if (element >= piece.in_parameter.begin && element < piece.in_parameter.end) elements.push_back(element);
+    const std::int64_t element = numel / chosen * i + numel % chosen * i / chosen;
+    const std::optional<std::int64_t> own =
+        parameter.spec.part ? index_in_part(whole, *parameter.spec.part, element) : element;
+    if (!own || *own < piece.in_parameter.begin || *own >= piece.in_parameter.end) continue;
+    elements.push_back(element);
+    in_shard.push_back(piece.shard_offset + *own - piece.in_parameter.begin);
   }
   if (elements.empty()) return 0;
-  at::Tensor places = at::empty({static_cast<std::int64_t>(elements.size())}, at::TensorOptions(at::kLong));
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    places.mutable_data_ptr<std::int64_t>()[i] = piece.shard_offset + elements[i] - piece.in_parameter.begin;
+  const at::Tensor places = at::tensor(in_shard, at::TensorOptions(at::kLong));
   const flight::HostSync sync(!shard.is_cpu());
   const at::Tensor values = shard.index_select(0, places.to(shard.device())).to(at::kCPU, at::kDouble);
   const std::string& name = parameter.spec.fqns.front();

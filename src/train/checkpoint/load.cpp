@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/files/json_text.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "train/checkpoint/load_optimizer.hpp"
 #include "train/checkpoint/rank_state.hpp"
@@ -113,6 +114,24 @@ void require_same_optimizer(const fs::path& directory, const ckpt::RunState& sta
       .hint("leave the groups out, or begin with its weights: training.model.weights");
 }
 
+bool has_tensor_parallelism(const std::string& layout) {
+  return layout.find(ckpt::kTensorParts) != std::string::npos;
+}
+
+/// Whether a rank goes on with the random numbers of the rank of its number. With tensor parallelism several
+/// ranks draw the same ones, so that the ranks must be laid out as they were.
+bool keeps_random_numbers(const ckpt::RunState& state, int world,
+                          const std::map<std::string, std::string>& settings) {
+  const auto layout_in = [](const std::map<std::string, std::string>& of) {
+    const auto found = of.find(ckpt::kLayoutSetting);
+    return found == of.end() ? std::string() : found->second;
+  };
+  const std::string then = layout_in(state.settings);
+  const std::string now = layout_in(settings);
+  return state.world_size == world &&
+         (then == now || (!has_tensor_parallelism(then) && !has_tensor_parallelism(now)));
+}
+
 }  // namespace
 
 void require_sound(const GradScaler::State& state, const fs::path& file) {
@@ -137,8 +156,9 @@ ckpt::RunState restore_what_ranks_have(const fs::path& directory, ShardedModel& 
   own.note_in(sums);
   // The buffers of rank 0 are here if the checkpoint is of an adapter, whose model part has none.
   restore_buffers(own, model, 0);
+  // The ranks of tensor parallelism have the same buffers.
   if (state.world_size == model.groups().mesh().size())
-    restore_rank_state(own, model, model.groups().world().rank());
+    restore_rank_state(own, model, model.groups().world().rank() - model.groups().place().tp);
   return state;
 }
 
@@ -182,10 +202,17 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
     differs("the checkpoint has no loss scale; it starts again");
   }
 
-  if (run.state.world_size == world) {
+  if (keeps_random_numbers(run.state, world, settings)) {
     run.random = read_random_state(directory / fmt::format("random_states_{}.json", rank), rank,
                                    run.state.step, device);
     if (!run.random) differs("the checkpoint has no random state of a GPU; random numbers are others");
+    return run;
+  }
+  if (run.state.world_size == world) {
+    differs(
+        "tensor parallelism has other ranks than in the checkpoint; random numbers, such as those of "
+        "dropout, "
+        "are others");
     return run;
   }
   differs(

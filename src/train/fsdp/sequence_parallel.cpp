@@ -112,7 +112,14 @@ class SequenceParallel::Attention {
   Attention(SequenceParallel& parallel, std::string module)
       : parallel_(&parallel), module_(std::move(module)) {}
 
-  void add(const AttentionPlace& place) { masks_[place.number] = place.mask; }
+  void add(const AttentionPlace& place) {
+    const auto [known, is_new] = masks_.try_emplace(place.number, place.mask);
+    if (is_new || known->second == place.mask) return;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("attention of '{}' is called several times with different masks",
+                            text_of_module(module_)))
+        .hint("set parallelism_config.sp_size: 1, or export a model with a module for each call");
+  }
 
   at::Tensor operator()(const AttentionCall& call) const {
     Group& group = parallel_->ranks_;

@@ -18,7 +18,7 @@ std::string layout_of(const Mesh& mesh) {
   const std::string shards =
       fmt::format("{} {}{}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards",
                   sequence == 1 ? "" : fmt::format(" of which {} share a sequence", sequence));
-  const std::string parts = mesh.tp() == 1 ? "" : fmt::format(" x {} parts (tp)", mesh.tp());
+  const std::string parts = mesh.tp() == 1 ? "" : fmt::format(" x {} {}", mesh.tp(), ckpt::kTensorParts);
   if (mesh.replicas() == 1) return shards + parts;
   const std::string replicas = fmt::format("{} replicas", mesh.replicas());
   return (mesh.shards() == 1 ? replicas : fmt::format("{} x {}", replicas, shards)) + parts;

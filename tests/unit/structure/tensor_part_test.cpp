@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <algorithm>
 
 #include <numeric>
 
@@ -60,6 +61,12 @@ RC_GTEST_PROP(TensorPartTest, RunsNameTheElementsOfThePart, ()) {
     next += run.count;
   }
   RC_ASSERT(next == end);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(index_in_part(shape, part, expected[i]) == static_cast<std::int64_t>(i));
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    const bool is_own = std::find(expected.begin(), expected.end(), i) != expected.end();
+    RC_ASSERT(index_in_part(shape, part, i).has_value() == is_own);
+  }
 }
 
 }  // namespace

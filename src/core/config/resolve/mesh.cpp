@@ -172,6 +172,11 @@ void finalize_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings) {
   const int tensors = config.fsdp.tp_size;
   const int sequence = sequence_size(settings, config, warnings);
+  if (sequence > 1 && tensors > 1) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' is not supported beside sequence parallelism yet",
+                                               settings.where(kTensors), kTensors, tensors))
+        .hint("set tp_size to 1, or sp_size and cp_size");
+  }
   const int processes = processes_beside_tensors(config, settings) / sequence;
   const std::optional<int> asked = asked_replicas(settings, processes, sequence);
   if (replicates(config.distributed_type)) {

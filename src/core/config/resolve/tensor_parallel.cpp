@@ -39,10 +39,6 @@ void refuse_optimizer(const Settings& settings, std::string_view key, const std:
 void validate_tensor_parallel(const Config& config, const Settings& settings) {
   if (config.fsdp.tp_size == 1) return;
   const TrainingConfig& training = *config.training;
-  if (config.fsdp.sequence_size > 1) {
-    refuse(settings, "parallelism_config.sp_size", "'parallelism_config.sp_size' above 1",
-           "set tp_size: 1, or sp_size and cp_size to 1");
-  }
   if (config.has_float8()) {
     refuse(settings, "mixed_precision", "'mixed_precision: fp8'", "set mixed_precision: bf16, or tp_size: 1");
   }

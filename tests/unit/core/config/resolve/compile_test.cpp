@@ -36,6 +36,11 @@ TEST_F(CompileConfigTest, CompiledCodeNeedsACpuAndNoAutocast) {
       HasSubstr("'dynamo_backend: INDUCTOR' runs compiled code, and not with 'mixed_precision: bf16'"));
   EXPECT_THAT(error_of(inductor + "use_cpu: true\nmixed_precision: fp8\nnum_processes: 1\n" + training()),
               HasSubstr("and not with 'mixed_precision: fp8'"));
+  EXPECT_THAT(error_of(inductor +
+                       "use_cpu: true\ndistributed_type: MULTI_CPU\nnum_processes: 2\n"
+                       "parallelism_config: {tp_size: 2}\n" +
+                       training()),
+              HasSubstr("and not with tp_size, sp_size or cp_size above 1"));
   gpus_ = 1;
   EXPECT_THAT(error_of(inductor + "use_cpu: false\nnum_processes: 1\n" + training()),
               HasSubstr("which is for CPUs alone"));

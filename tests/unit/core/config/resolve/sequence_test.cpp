@@ -63,6 +63,13 @@ TEST_F(SequenceTest, SizesThatContradictTheRanksAreRefused) {
             "run.yaml:1:31: 'parallelism_config.sp_size: 2' needs the model to be sharded");
 }
 
+TEST_F(SequenceTest, TensorParallelismBesideItIsRefused) {
+  for (const char* sizes : {"sp_size: 2, tp_size: 2", "sp_size: 4, tp_size: 2", "cp_size: 2, tp_size: 4"}) {
+    EXPECT_THAT(error_of(yaml(sizes)), HasSubstr("is not supported beside sequence parallelism yet"))
+        << sizes;
+  }
+}
+
 TEST_F(SequenceTest, WhatAPartOfASequenceCannotHaveIsRefused) {
   EXPECT_THAT(error_of(yaml("sp_size: 2", "sequence_length: 9")),
               HasSubstr("'training.data.train.sequence_length' is 9, which is not a multiple of the 2 ranks "
