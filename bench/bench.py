@@ -3,6 +3,7 @@
 
     tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives|strings] [--gigabytes 1] [--repeat 5]
     tools/dev bench step    (step.py: a training step compared with fully_shard)
+    tools/dev bench compiled-layers   (compiled_layers.py: a step with and without compiled layers, and torch.compile)
     tools/dev bench backends   (backends.py: shared memory between CPU ranks compared with Gloo)
     tools/dev bench checkpoint   (checkpoint.py: saves and resumes compared with DCP)
     tools/dev bench save-plan [RANKS]   (save_plan_bench.cpp: planning a checkpoint of 70 billion parameters)
