@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "base/error.hpp"
@@ -13,6 +15,8 @@ namespace accel::train {
 namespace {
 
 constexpr at::ScalarType kDtype = at::kFloat8_e4m3fn;
+/// So many elements are cast at a time: what lies between float32 and float8 takes five bytes for each.
+constexpr std::int64_t kCastElements = std::int64_t{4} << 20;
 
 /// `tensor` on `device`, without making the host wait for it.
 at::Tensor sent_to(const at::Tensor& tensor, at::Device device) {
@@ -43,10 +47,12 @@ void Float8Weights::cast(const at::Tensor& bytes, const at::Tensor& values, int 
   }
   const at::NoGradGuard no_grad;
   for (const ShardPiece& piece : pieces_of(layout_, shard)) {
-    const std::int64_t numel = piece.in_parameter.size();
-    bytes.narrow(0, piece.shard_offset, numel)
-        .copy_(float8_cast(values.narrow(0, piece.shard_offset, numel), gathered_[piece.parameter].scale,
-                           kDtype));
+    const std::int64_t end = piece.shard_offset + piece.in_parameter.size();
+    for (std::int64_t begin = piece.shard_offset; begin < end; begin += kCastElements) {
+      const std::int64_t numel = std::min(kCastElements, end - begin);
+      bytes.narrow(0, begin, numel)
+          .copy_(float8_cast(values.narrow(0, begin, numel), gathered_[piece.parameter].scale, kDtype));
+    }
   }
 }
 
