@@ -22,12 +22,15 @@
 #include "train/c10d/split_sum.hpp"
 #include "train/loop/model_loss.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/equal_along_tp.hpp"
 
 namespace accel::train {
 namespace {
 
 /// The number of steps that may be skipped one after another. If the weights are NaN, every later step is.
 constexpr std::int64_t kMostSkipped = 100;
+/// How many steps of a process compare gradients along tp, for which the host waits.
+constexpr int kCompared = 2;
 
 /// How a communication hook makes a finite gradient infinite or NaN, for a hint.
 std::string hook_hint(const config::DdpConfig& ddp) {
@@ -64,6 +67,11 @@ StepResult StepRunner::run(std::int64_t step, const Votes& votes) {
   const MicroBatches micro_batches = forward_and_backward(result);
   Laps laps;
   const GradientPresence presence = reduce(micro_batches, step, votes, result);
+  // Loss and norm are the same on all ranks, so all of them compare, or none.
+  if (compared_ < kCompared && std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    require_equal_along_tp(model_.trainable_buffers(), model_.groups());
+    ++compared_;
+  }
   laps.add_to(result.times.reduce_s);
   update(step, presence, result);
   laps.add_to(result.times.optimizer_s);

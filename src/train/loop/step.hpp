@@ -73,6 +73,9 @@ class StepRunner {
   /// A micro-batch whose loss compares with no label has no weight: loss and gradient are the means over the
   /// other micro-batches of all ranks, or with training.loss_mean: tokens over all labels that count. A step
   /// without any other is skipped.
+  ///
+  /// In the first steps whole parameters of tensor parallelism must have equal gradients on its ranks
+  /// (require_equal_along_tp()).
   StepResult run(std::int64_t step, const Votes& votes);
 
   /// The factor of the learning rates in the next step.
@@ -122,6 +125,7 @@ class StepRunner {
   bool compares_labels_;  ///< A model that computes its loss itself weighs its micro-batches alike.
   bool by_tokens_;        ///< training.loss_mean is tokens.
   std::int64_t skipped_in_a_row_ = 0;
+  int compared_ = 0;  ///< The steps whose gradients were compared along tp.
 };
 
 /// The absolute value of a NaN, and any other value as it is: the sign of a NaN depends on the processor, and
