@@ -84,7 +84,7 @@ class CountingStorage final : public StorageDevice {
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
   }
-  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override {
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from, const Conversion&) override {
     to.copy_(from);
     return std::make_unique<Copy>();
   }
