@@ -258,6 +258,34 @@ class Reading(Flattened):
         return self.head(x + self.down(self.up(x))) + self.up.weight.sum()
 
 
+class Packed(torch.nn.Module):
+    """A gate and its values in one linear, whose output is cut in the way that `how` says."""
+
+    how: torch.jit.Final[str]
+
+    def __init__(self, how):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 24)
+        self.up = torch.nn.Linear(24, 64)
+        self.down = torch.nn.Linear(32, 24)
+        self.head = torch.nn.Linear(24, 256)
+        self.how = how
+
+    def forward(self, input_ids):
+        x = self.tokens(input_ids)
+        y = self.up(x)
+        if self.how == "chunk":
+            gate, up = y.chunk(2, -1)
+        elif self.how == "slice":
+            half = y.size(2) // 2
+            gate, up = y[:, :, :half], y[:, :, half:]
+        elif self.how == "unflatten":
+            gate, up = torch.unflatten(y, -1, [2, -1]).unbind(2)
+        else:  # Each gate is a neighbour of its value, which is right for a part.
+            gate, up = torch.unflatten(y, -1, [-1, 2]).unbind(-1)
+        return self.head(x + self.down(torch.sigmoid(gate) * up))
+
+
 def test_what_tensor_parallelism_cannot_do_is_refused(accel, tmp_path):
     rules = {"up": "colwise", "down": "rowwise"}
 
@@ -275,6 +303,11 @@ def test_what_tensor_parallelism_cannot_do_is_refused(accel, tmp_path):
             assert "is [4, 32, 16] on this rank, and the model's code views it as [-1, 4, 8], in which -1 is not the" in error
         if name == "heads":
             assert "a size that the model's code has as a constant must be -1 there" in error
+    for how in ("chunk", "slice", "unflatten", "neighbours"):
+        torch.jit.script(Packed(how)).save(str(tmp_path / f"{how}.pt"))
+        error = launch(tmp_path / f"{how}.pt", rules, 0 if how == "neighbours" else 6)
+        if how != "neighbours":
+            assert "is [4, 32, 32] on this rank, and the model's code cuts its last dimension again" in error, how
     assert "needs a plan, and the model file has none" in launch(tmp_path / "right.pt", {}, 2)
     assert "'training.parallel.tp_plan': no module of the model matches 'middle'" in launch(
         tmp_path / "right.pt", {**rules, "middle": "colwise"}, 2)

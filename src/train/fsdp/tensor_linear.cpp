@@ -126,13 +126,28 @@ at::Tensor TensorProducts::linear(TensorStyle style, const at::Tensor& input, co
   return bias.defined() ? sum + bias.to(sum.scalar_type()) : sum;
 }
 
-void TensorProducts::require_heads(const at::Tensor& tensor, at::IntArrayRef sizes) const {
-  const bool is_part = std::any_of(parts_.begin(), parts_.end(), [&](const WeakTensor& part) {
+bool TensorProducts::is_part(const at::Tensor& tensor) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const WeakTensor& part) {
     return part.lock().get() == tensor.unsafeGetTensorImpl();
   });
+}
+
+void TensorProducts::require_uncut(const at::Tensor& tensor, std::int64_t dim) const {
+  if (!is_part(tensor) || (dim != -1 && dim != tensor.dim() - 1)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("the output of a linear that tensor parallelism cuts is {} on this rank, and the "
+                          "model's code cuts its last dimension again: it would take other columns than of "
+                          "the whole output",
+                          c10::str(tensor.sizes())))
+      .hint(
+          "a linear that packs several, such as gate_up_proj or qkv_proj, cannot be colwise: leave it and "
+          "the rowwise linear behind it out of the plan");
+}
+
+void TensorProducts::require_heads(const at::Tensor& tensor, at::IntArrayRef sizes) const {
   const auto free = std::find(sizes.begin(), sizes.end(), -1);
   // Without a -1 the number of elements must fit.
-  if (!is_part || free == sizes.end()) return;
+  if (!is_part(tensor) || free == sizes.end()) return;
   const std::int64_t rows = tensor.size(-1) == 0 ? 0 : tensor.numel() / tensor.size(-1);
   const std::int64_t before = c10::multiply_integers(sizes.begin(), free);
   const bool joins_rows = sizes.size() == 2 && free == sizes.begin() && sizes.back() == tensor.size(-1);

@@ -33,8 +33,13 @@ class TensorProducts {
   /// Throws Error (kUsage) if `tensor` is this rank's part of the output of a kColwise linear, and a view
   /// with `sizes` has -1 in another place than the heads: it would have a part of the tokens and all heads.
   void require_heads(const at::Tensor& tensor, at::IntArrayRef sizes) const;
+  /// Throws Error (kUsage) if `tensor` is such a part, and `dim` is its last dimension: a linear that packs
+  /// several has rows of each on each rank only if its weight is cut piece by piece, which no style does.
+  void require_uncut(const at::Tensor& tensor, std::int64_t dim) const;
 
  private:
+  /// Whether `tensor` is one of `parts_`.
+  [[nodiscard]] bool is_part(const at::Tensor& tensor) const;
   /// `input` for a product with a part of the weight. Its gradient is the sum over the ranks.
   at::Tensor shared(const at::Tensor& input);
 

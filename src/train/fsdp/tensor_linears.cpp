@@ -164,9 +164,11 @@ TensorLinears::TensorLinears(const torch::jit::Module& root, const TensorPlan& p
     : products_(std::make_unique<TensorProducts>(tp)),
       linears_(linear_functions(root, plan, *products_)),
       embeddings_(embedding_functions(root, plan, *products_)),
-      views_([products = products_.get()](const at::Tensor& tensor, at::IntArrayRef sizes) {
-        products->require_heads(tensor, sizes);
-      }) {
+      views_([products = products_.get()](const at::Tensor& tensor,
+                                          at::IntArrayRef sizes) { products->require_heads(tensor, sizes); },
+             [products = products_.get()](const at::Tensor& tensor, std::int64_t dim) {
+               products->require_uncut(tensor, dim);
+             }) {
   check_views(root);
 }
 
