@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr std::uint64_t kMostCodeBytes = std::uint64_t{256} << 20;
 
 void require(bool holds, std::string_view what) {
@@ -29,6 +29,19 @@ std::size_t place_in(const json& value, std::size_t count, std::string_view what
   return value.get<std::size_t>();
 }
 
+CompiledShape shape_of(const json& sizes) {
+  CompiledShape shape;
+  for (const json& size : sizes) {
+    if (size.is_string()) {
+      shape.emplace_back(size.get<std::string>());
+    } else {
+      require(size.is_number_unsigned(), "a size that is not one");
+      shape.emplace_back(size.get<std::int64_t>());
+    }
+  }
+  return shape;
+}
+
 CompiledTensor tensor_of(const json& entry) {
   CompiledTensor tensor;
   tensor.own = entry.value("own", std::string());
@@ -37,14 +50,7 @@ CompiledTensor tensor_of(const json& entry) {
   if (tensor.own.empty()) tensor.input = entry.at("input").get<std::size_t>();
   tensor.dtype = entry.at("dtype").get<std::string>();
   tensor.gradient = entry.at("gradient").get<bool>();
-  for (const json& size : entry.at("shape")) {
-    if (size.is_string()) {
-      tensor.shape.emplace_back(size.get<std::string>());
-    } else {
-      require(size.is_number_unsigned(), "a size that is not one");
-      tensor.shape.emplace_back(size.get<std::int64_t>());
-    }
-  }
+  tensor.shape = shape_of(entry.at("shape"));
   return tensor;
 }
 
@@ -71,18 +77,29 @@ std::uint64_t bytes_of(const json& entry, const char* which) {
   return bytes;
 }
 
+OutputGradient output_gradient_of(const json& entry, std::size_t outputs) {
+  OutputGradient gradient{place_in(entry.at("output"), outputs, "a gradient of no output"),
+                          entry.at("dtype").get<std::string>(),
+                          shape_of(entry.at("shape")),
+                          {}};
+  const std::size_t dims = gradient.shape.size();
+  require(entry.at("order").size() == dims, "an order that is not of all dimensions");
+  for (const json& dim : entry.at("order"))
+    gradient.order.push_back(place_in(dim, dims, "a dimension that is not one"));
+  require(std::set(gradient.order.begin(), gradient.order.end()).size() == dims, "a dimension twice");
+  return gradient;
+}
+
 CompiledPackage package_of(const json& entry) {
   CompiledPackage package;
   package.class_name = entry.at("class").get<std::string>();
   for (const json& tensor : entry.at("takes")) package.takes.push_back(tensor_of(tensor));
   package.outputs = entry.at("outputs").get<std::size_t>();
+  std::set<std::size_t> differentiable;
   for (const json& gradient : entry.at("output_gradients")) {
-    OutputGradient made{place_in(gradient.at("output"), package.outputs, "a gradient of no output"), {}};
-    const std::size_t dims = gradient.at("order").size();
-    for (const json& dim : gradient.at("order"))
-      made.order.push_back(place_in(dim, dims, "a dimension that is not one"));
-    require(std::set(made.order.begin(), made.order.end()).size() == dims, "a dimension twice");
-    package.output_gradients.push_back(std::move(made));
+    package.output_gradients.push_back(output_gradient_of(gradient, package.outputs));
+    require(differentiable.insert(package.output_gradients.back().output).second,
+            "two gradients of one output");
   }
   for (const json& text : entry.at("backward_takes")) {
     const BackwardInput input = backward_input_of(text.get<std::string>());

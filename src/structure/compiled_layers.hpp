@@ -15,14 +15,16 @@ inline constexpr std::string_view kCompiledNotes = "compiled.json";
 /// The folder of the machine code in a .pt2 file and in the TorchScript file that is made of it.
 inline constexpr std::string_view kCompiledFolder = "compiled/";
 
+/// The sizes of a tensor: each a number, or the name of a size that varies. Sizes of one name are equal. A
+/// text that is not a name is computed from other sizes.
+using CompiledShape = std::vector<std::variant<std::int64_t, std::string>>;
+
 /// A tensor that the code of a layer takes: a parameter or a buffer of the layer, or an input of its forward.
 struct CompiledTensor {
   std::string own;        ///< The name below the layer; empty for an input.
   std::size_t input = 0;  ///< The place among the layer's inputs that are tensors.
   std::string dtype;      ///< torch's name, such as "float32".
-  /// The sizes: a number, or the name of a size that varies. Sizes of one name are equal. A text that is not
-  /// a name is computed from other sizes.
-  std::vector<std::variant<std::int64_t, std::string>> shape;
+  CompiledShape shape;
   bool gradient = false;  ///< Backward gives its gradient.
 };
 
@@ -34,9 +36,11 @@ struct BackwardInput {
   std::size_t index = 0;
 };
 
-/// The gradient of an output as backward takes it.
+/// The gradient of an output as backward takes it. The output has the same dtype and shape.
 struct OutputGradient {
   std::size_t output = 0;
+  std::string dtype;
+  CompiledShape shape;
   std::vector<std::size_t> order;  ///< The dimensions from the widest stride to the narrowest.
 };
 
@@ -46,7 +50,7 @@ struct CompiledPackage {
   std::vector<CompiledTensor> takes;  ///< What forward takes, in order.
   std::size_t outputs = 0;            ///< The first results of forward. The others are for backward.
   std::vector<BackwardInput> backward_takes;
-  std::vector<OutputGradient> output_gradients;
+  std::vector<OutputGradient> output_gradients;  ///< The other outputs have no gradient.
   std::vector<std::size_t> gradients;  ///< The places in `takes` of which backward gives the gradients.
   std::uint64_t forward_bytes = 0;
   std::uint64_t backward_bytes = 0;

@@ -72,6 +72,58 @@ def test_layers_share_their_code_only_if_they_compute_the_same():
     assert first.fingerprint() != second.fingerprint()
 
 
+class Sized(nn.Module):
+    """Takes a size beside its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, size):
+        return self.linear(x) * size
+
+
+class SizedModel(Model):
+    def forward(self, x):
+        size = x.shape[1]
+        x = self.embed(x)
+        for factor, layer in enumerate(self.layers, 1):
+            x = layer(x, size * factor)
+        return self.head(x)
+
+
+def test_layers_that_take_other_sizes_do_not_share_their_code():
+    first, second = layers_of(SizedModel([Sized(), Sized()]))
+    assert [len(layer.inputs) for layer in (first, second)] == [2, 2]  # The size is an input of each.
+    assert first.fingerprint() != second.fingerprint()
+
+
+class Passing(Layer):
+    """Gives first a value of the size of the other, which depends on nothing that is trained."""
+
+    def forward(self, x, angles):
+        faded = angles.expand(x.shape) * 0.5
+        return faded, super().forward(x, faded)
+
+
+class PassingModel(Model):
+    def forward(self, x):
+        angles = torch.cos(x.sum(-1, keepdim=True))
+        x = self.embed(x)
+        for layer in self.layers:
+            angles, x = layer(x, angles)
+        return self.head(x) + angles[..., :2]
+
+
+def test_a_gradient_belongs_to_the_output_that_has_one(monkeypatch):
+    monkeypatch.setattr(compiled, "code_of", lambda module, path: b"")
+    [layer] = layers_of(PassingModel([Passing()]))
+    assert [node.target for node in layer.outputs] == [torch.ops.aten.mul.Tensor, torch.ops.aten.add.Tensor]
+    description, _ = compiled.compile_layer(layer)
+    assert description["outputs"] == 2
+    assert [gradient["output"] for gradient in description["output_gradients"]] == [1]
+
+
 class Counting(Layer):
     def __init__(self):
         super().__init__()

@@ -15,7 +15,7 @@ import torch
 
 from .refused import Refused, named
 
-VERSION = 1
+VERSION = 2
 INSTRUCTION_SET = "x86-64-v3"  # That of every server since 2015: AVX2 and FMA. torch's default is that of this machine alone.
 FOLDER, DESCRIPTION = "compiled/", "extra/compiled.json"
 SUMS = "need_use_acc_helper"  # Chooses how a sum is added up by the sizes of the example. Both ways hold for all sizes.
@@ -35,7 +35,7 @@ class Layer:
     def fingerprint(self):
         """A text that is equal for layers that compute the same with other parameters."""
         number = {node: i for i, node in enumerate(self.module.graph.nodes)}
-        lines = [sorted(self.attributes.items()), [(str(e), e.requires_grad) for e in self.examples if isinstance(e, torch.Tensor)]]
+        lines = [sorted(self.attributes.items()), [(str(e), getattr(e, "requires_grad", False)) for e in self.examples]]
         for node in self.module.graph.nodes:
             target = node.target if node.op == "get_attr" else "" if node.op == "placeholder" else str(node.target)
             lines.append((node.op, target, str(torch.fx.map_arg((node.args, node.kwargs), lambda a: f"%{number[a]}"))))
@@ -233,6 +233,17 @@ def refuse_changes(layer, results):
             raise Refused(f"'{layer.path}' changes '{name}' in forward, and compiled code changes nothing")
 
 
+def gradient_of_output(layer, tangent, outputs):
+    """Describes a gradient that backward takes. Outputs that depend on nothing that is trained have none."""
+    from torch._functorch._aot_autograd.descriptors import PlainAOTOutput, TangentAOTInput
+
+    descriptor, value = tangent.meta.get("desc"), tangent.meta["val"]
+    output = descriptor.output if isinstance(descriptor, TangentAOTInput) else None
+    if not isinstance(output, PlainAOTOutput) or outputs[output.idx].meta["val"].shape != value.shape:
+        raise Refused(f"the backward of '{layer.path}' takes the gradient '{tangent.name}', which is of no output ({descriptor})")
+    return {"output": output.idx, **tensor_text(value), "order": order_of(value)}
+
+
 def compile_layer(layer):
     """Returns the description of a layer's code, and the code {"forward": bytes, "backward": bytes}."""
     forward, backward, descriptors, gives = joint_of(layer)
@@ -258,14 +269,13 @@ def compile_layer(layer):
     drop_sizes(forward, layer.path)
     drop_sizes(backward, layer.path)
 
-    floating = [i for i, node in enumerate(outputs) if node.meta["val"].is_floating_point()]
     wants, tangents = [], []
     for node in backward.graph.find_nodes(op="placeholder"):
         if node.name in sources:
             wants.append(sources[node.name])
         elif node.name.startswith("tangents"):
             wants.append(f"gradient{len(tangents)}")
-            tangents.append({"output": floating[len(tangents)], "order": order_of(node.meta["val"])})
+            tangents.append(gradient_of_output(layer, node, outputs))
         else:
             raise Refused(f"the backward of '{layer.path}' takes '{node.name}', which nothing gives")
     made = [(node, number_of[gradient.grad_of]) for node, gradient in zip(backward.graph.output_node().args[0], gradients)

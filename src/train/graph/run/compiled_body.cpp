@@ -80,28 +80,55 @@ class Sizes {
   std::vector<std::pair<std::string_view, std::int64_t>> known_;
 };
 
-std::string text_of(const CompiledTensor& tensor) {
+std::string text_of(const std::string& dtype, const CompiledShape& shape) {
   std::vector<std::string> sizes;
-  for (const auto& size : tensor.shape) {
+  for (const auto& size : shape) {
     const auto* fixed = std::get_if<std::int64_t>(&size);
     sizes.push_back(fixed != nullptr ? std::to_string(*fixed) : std::get<std::string>(size));
   }
-  return fmt::format("{} [{}]", tensor.dtype, fmt::join(sizes, ", "));
+  return fmt::format("{} [{}]", dtype, fmt::join(sizes, ", "));
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  return fmt::format("{} [{}]", c10::getDtypeNames(tensor.scalar_type()).first,
+                     fmt::join(tensor.sizes(), ", "));
+}
+
+bool fits(const std::string& dtype, const CompiledShape& shape, const at::Tensor& tensor, Sizes& sizes) {
+  bool fits = dtype == c10::getDtypeNames(tensor.scalar_type()).first && tensor.device().is_cpu() &&
+              static_cast<std::size_t>(tensor.dim()) == shape.size();
+  for (std::size_t dim = 0; fits && dim < shape.size(); ++dim)
+    fits = sizes.agrees(shape[dim], tensor.size(static_cast<std::int64_t>(dim)));
+  return fits;
 }
 
 void require_fit(const Bound& bound, std::size_t place, const at::Tensor& tensor, Sizes& sizes) {
   const CompiledTensor& expected = bound.package().takes[place];
-  const std::string dtype = c10::getDtypeNames(tensor.scalar_type()).first;
-  bool fits = dtype == expected.dtype && tensor.device().is_cpu() &&
-              static_cast<std::size_t>(tensor.dim()) == expected.shape.size();
-  for (std::size_t dim = 0; fits && dim < expected.shape.size(); ++dim)
-    fits = sizes.agrees(expected.shape[dim], tensor.size(static_cast<std::int64_t>(dim)));
-  if (!fits) {
-    refuse(bound, fmt::format("takes {} as {}, and got {} [{}]", name_of(bound, place), text_of(expected),
-                              dtype, fmt::join(tensor.sizes(), ", ")));
+  if (!fits(expected.dtype, expected.shape, tensor, sizes)) {
+    refuse(bound, fmt::format("takes {} as {}, and got {}", name_of(bound, place),
+                              text_of(expected.dtype, expected.shape), text_of(tensor)));
   }
   if (tensor.requires_grad() && !expected.gradient)
     refuse(bound, fmt::format("gives no gradient of {}, which the training needs", name_of(bound, place)));
+}
+
+/// Throws unless backward takes the gradients of `outputs` as autograd gives them: with their dtypes and
+/// sizes. Returns the outputs that have none.
+variable_list without_gradients(const Bound& bound, const variable_list& outputs, Sizes& sizes) {
+  std::vector<bool> has_gradient(outputs.size());
+  for (const OutputGradient& gradient : bound.package().output_gradients) {
+    const at::Tensor& output = outputs.at(gradient.output);
+    if (!fits(gradient.dtype, gradient.shape, output, sizes)) {
+      refuse(bound, fmt::format("takes the gradient of output {} as {}, and the output is {}",
+                                gradient.output, text_of(gradient.dtype, gradient.shape), text_of(output)));
+    }
+    has_gradient[gradient.output] = true;
+  }
+  variable_list others;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!has_gradient[i]) others.push_back(outputs[i]);
+  }
+  return others;
 }
 
 /// `tensor` with its memory in the order of `dims`, the widest first; itself if it has that.
@@ -158,11 +185,7 @@ class Compiled final : public torch::autograd::Function<Compiled> {
     }
     context->save_for_backward(std::move(saved));
     context->saved_data[kCall] = c10::IValue::make_capsule(call);
-    variable_list integers;
-    for (const at::Tensor& output : outputs) {
-      if (!output.is_floating_point()) integers.push_back(output);
-    }
-    context->mark_non_differentiable(integers);
+    context->mark_non_differentiable(without_gradients(bound, outputs, sizes));
     return outputs;
   }
 
