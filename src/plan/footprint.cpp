@@ -1,6 +1,7 @@
 #include "plan/footprint.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -147,18 +148,37 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
   return result;
 }
 
-/// Returns the most bytes that the gradients of one parameter of the buffer take before they are copied. For
-/// a parameter with several names, which has a gradient for each use, autograd has two gradients and their
-/// sum. One that autocast copies has at first a gradient in 16 bits, in the place of the copy, and then one
-/// to which autograd adds the other.
-Bytes gradient_temp_bytes(const BufferPlan& buffer, const FootprintOptions& options) {
+/// The path of the layer with compiled code around `fqn`; empty if there is none.
+std::string compiled_layer_of(const std::string& fqn, const std::set<std::string>& layers) {
+  const auto around = std::find_if(layers.begin(), layers.end(),
+                                   [&](const std::string& layer) { return is_inside(fqn, layer); });
+  return around == layers.end() ? std::string() : *around;
+}
+
+/// Returns the most bytes that gradients of the unit take before they are copied: those of one parameter, or
+/// of all parameters of a layer with compiled code, whose gradients arrive at once. For a parameter with
+/// several names, which has a gradient for each use, autograd has two gradients and their sum. One that
+/// autocast copies has at first a gradient in 16 bits, in the place of the copy, and then one to which
+/// autograd adds the other.
+Bytes gradient_temp_bytes(const std::vector<BufferPlan>& buffers, const FootprintOptions& options) {
   Bytes most = 0;
-  for (const FlatParameter& parameter : buffer.layout.parameters) {
-    const auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
-    const std::size_t names = parameter.spec.fqns.size();
-    const bool adds_in_place =
-        names == 2 && autocast_copies(buffer, parameter, options.precision, options.names_without_cast) > 0;
-    most = std::max(most, checked_mul(bytes, Bytes{names == 1 ? 1U : adds_in_place ? 2U : 3U}));
+  std::map<std::string, Bytes> layers;
+  for (const BufferPlan& buffer : buffers) {
+    if (!buffer.trainable) continue;
+    for (const FlatParameter& parameter : buffer.layout.parameters) {
+      auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
+      const std::size_t names = parameter.spec.fqns.size();
+      const bool adds_in_place =
+          names == 2 && autocast_copies(buffer, parameter, options.precision, options.names_without_cast) > 0;
+      bytes = checked_mul(bytes, Bytes{names == 1 ? 1U : adds_in_place ? 2U : 3U});
+      const std::string layer = compiled_layer_of(parameter.spec.fqns.front(), options.compiled_layers);
+      if (!layer.empty()) {
+        Bytes& sum = layers[layer];
+        add(sum, bytes);
+        bytes = sum;
+      }
+      most = std::max(most, bytes);
+    }
   }
   return most;
 }
@@ -172,11 +192,11 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     unit.stays_gathered = units[i].stays_gathered;
     unit.recomputes = units[i].checkpoints;
     unit.cast_bytes = footprints[i].cast_bytes;
+    unit.gradient_temp_bytes = gradient_temp_bytes(buffers[i], options);
     for (const BufferPlan& buffer : buffers[i]) {
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
         if (buffer.replicated) add(unit.replicated_gradient_bytes, buffer.shard_bytes());
-        unit.gradient_temp_bytes = std::max(unit.gradient_temp_bytes, gradient_temp_bytes(buffer, options));
         if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards() > 1 &&
             !options.stored_on_host) {
           const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards());

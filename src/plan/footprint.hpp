@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -31,6 +32,8 @@ struct FootprintOptions {
   config::PrecisionConfig precision;
   /// Names of parameters that autocast does not copy (autocast_copies.hpp).
   std::unordered_set<std::string> names_without_cast;
+  /// Paths of the layers that run compiled code: the gradients of all their parameters arrive at once.
+  std::set<std::string> compiled_layers;
   config::DdpConfig ddp;               ///< Its hook applies with one shard and several ranks.
   std::uint64_t replicated_bytes = 0;  ///< Bytes of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Bytes of the model's own buffers that a checkpoint has.

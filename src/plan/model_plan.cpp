@@ -13,6 +13,7 @@
 #include "plan/float8_gather.hpp"
 #include "plan/ignored_modules.hpp"
 #include "plan/optimizer_plan.hpp"
+#include "structure/compiled_layers.hpp"
 
 namespace accel {
 namespace {
@@ -38,6 +39,15 @@ std::vector<std::string> classes_there(const ModelNotes& notes, const ModelStruc
                                    kNotedClasses, fmt::join(absent, ", "), fmt::join(there, ", ")));
   }
   return there;
+}
+
+/// The paths of the layers that run compiled code.
+std::set<std::string> compiled_layers_of(const ArchiveModel& model, const config::Config& config) {
+  std::set<std::string> paths;
+  if (!config.training || config.training->compile.backend != "INDUCTOR" || model.compiled_json().empty())
+    return paths;
+  for (const auto& [path, layer] : parse_compiled_layers(model.compiled_json()).layers) paths.insert(path);
+  return paths;
 }
 
 }  // namespace
@@ -95,6 +105,8 @@ ModelPlan plan_model(const ArchiveModel& model, const config::Config& config) {
         plan_tensors(plan.structure, config.training->parallel.tp_plan, notes, config.fsdp.tp_size);
     plan.structure = with_tensor_parts(std::move(plan.structure), *plan.tensors, 0);
   }
+  plan.compiled_layers = compiled_layers_of(model, config);
+  require_no_unit_inside(plan.compiled_layers, plan.units);
   return plan;
 }
 
@@ -121,6 +133,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.ddp = config.training->ddp;
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
+  options.compiled_layers = plan.compiled_layers;
   options.adapter_only = config.training->checkpoint.adapter_only;
   return footprint_of(plan.structure, plan.units, options);
 }

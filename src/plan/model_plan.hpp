@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -23,6 +25,9 @@ struct ModelPlan {
   config::FsdpConfig fsdp;            ///< The configuration, completed by with_notes().
   std::optional<LinearPlan> linears;  ///< Set if linears compute in float8.
   std::optional<TensorPlan> tensors;  ///< Set if tensor parallelism cuts parameters.
+  /// The layers that run compiled code if it fits the machine: that of a file for other machines is here,
+  /// too.
+  std::set<std::string> compiled_layers;
   std::vector<std::string> warnings;  ///< What with_notes() and LinearPlan::warning() warn of.
 };
 
@@ -41,7 +46,8 @@ struct NotedConfig {
 NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model);
 
 /// Plans the model. The structure has the parts of the first rank of tensor parallelism. Throws Error
-/// (kUsage) as parse_notes(), with_notes(), plan_linears(), plan_tensors() and plan_units() do.
+/// (kUsage) as parse_notes(), with_notes(), plan_linears(), plan_tensors(), plan_units() and
+/// require_no_unit_inside() do.
 ModelPlan plan_model(const ArchiveModel& model, const config::Config& config);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training

@@ -1,5 +1,7 @@
 #include "plan/unit_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,8 +30,7 @@ std::vector<ModuleInfo> post_order(const std::vector<ModuleInfo>& pre_order) {
   return result;
 }
 
-/// The innermost unit around `fqn`: the longest module path in `units` that is a prefix of it; empty for the
-/// root.
+/// The innermost module around `fqn`: the longest path in `units` that is a prefix of it; empty for the root.
 std::string innermost(const std::string& fqn, const std::set<std::string>& units) {
   std::string name = fqn;
   for (std::size_t dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
@@ -83,6 +84,17 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const config::Fsdp
   if (!trainable)
     throw Error(ErrorKind::kUsage, "no parameter of the model requires grad, so there is nothing to train");
   return units;
+}
+
+void require_no_unit_inside(const std::set<std::string>& compiled_layers, std::span<const UnitPlan> units) {
+  for (const UnitPlan& unit : units) {
+    const std::string layer = innermost(unit.module, compiled_layers);
+    if (layer.empty()) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' runs compiled code, and nothing gathers the unit '{}' inside it", layer,
+                            unit.module))
+        .hint("wrap the layer itself and no module inside it, or set dynamo_backend: NO");
+  }
 }
 
 }  // namespace accel

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -33,5 +35,9 @@ std::unordered_set<std::string> unit_modules(const ModelStructure& model, const 
 /// units, belongs to the root. Throws what wrapped_modules does. The model has at least one parameter that
 /// requires grad, or it is an Error of kind kUsage.
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const config::FsdpConfig& config);
+
+/// Throws Error (kUsage) if a unit is inside one of the layers that run compiled code. The code runs no
+/// module inside its layer, so that nothing would gather the parameters of the unit.
+void require_no_unit_inside(const std::set<std::string>& compiled_layers, std::span<const UnitPlan> units);
 
 }  // namespace accel

@@ -8,6 +8,7 @@ import pytest
 import torch
 import train_runs
 from accel_export import export
+from gpt import Block as PlainBlock
 
 STEPS = 20
 # Float32 has 24 bits. A step adds up numbers in another order, and AdamW divides by the root of a sum of squares, so that a
@@ -16,18 +17,29 @@ ROUNDING = {"float32": 2e-4, "bfloat16": 3e-2}
 COMPILED = {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_use_fullgraph": True}}
 
 
+class Block(PlainBlock):
+    """Gives first a value of the size of the other, which depends on nothing that is trained."""
+
+    def forward(self, x, scale):
+        scale = scale * 0.5
+        return scale, super().forward(x) * (1 + scale)
+
+
 class Turned(train_runs.GPT):
-    """Its last layer gets a gradient whose memory is in another order than that of the layer's output."""
+    """Its last layer gets a gradient whose memory is in another order than that of the layer's output. Its layers have an
+    output without a gradient."""
 
     def __init__(self, **sizes):
         super().__init__(**sizes)
+        self.blocks = torch.nn.ModuleList(Block(sizes["width"], sizes["heads"], sizes["dropout"]) for _ in self.blocks)
         self.norm, self.head = None, torch.nn.Conv1d(sizes["width"], sizes["vocabulary"], 1)
 
     def forward(self, input_ids):
         x = self.tokens(input_ids) + self.positions(torch.arange(input_ids.shape[1]))
+        scale = torch.cos(input_ids).unsqueeze(-1).expand(x.shape)
         for block in self.blocks:
-            x = block(x)
-        return self.head(x.transpose(1, 2)).transpose(1, 2)
+            scale, x = block(x, scale)
+        return self.head(x.transpose(1, 2)).transpose(1, 2) + scale[..., :1]
 
 
 def gpt(dropout=0.0, kind=train_runs.GPT):
@@ -156,14 +168,30 @@ def test_code_for_something_else_is_refused_or_left_out(accel, models, tmp_path,
     assert train_runs.metrics(tmp_path / "warned") == train_runs.metrics(tmp_path / "plain")
 
 
-def test_sizes_of_a_call_are_compared(accel, models, tmp_path):
+@pytest.mark.parametrize("kind", ["FSDP", "MULTI_CPU"])  # The layers are units, or are not.
+def test_sizes_of_a_call_are_compared(accel, models, tmp_path, kind):
     def widen(description):
         for tensor in description["packages"][0]["takes"]:
             if "input" in tensor:
                 tensor["shape"][-1] += 1
 
-    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6)
+    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6, distributed_type=kind)
     assert "the compiled code of 'blocks.0' takes input 0 as float32" in said
+    assert "export the model again with --compile" in said
+
+
+def test_a_unit_inside_a_compiled_layer_is_refused(accel, models, tmp_path):
+    inside = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Attention"}
+    said = launch(accel, tmp_path / "run", models / "float32.pt2", code=2, **inside)
+    assert "'blocks.0' runs compiled code, and nothing gathers the unit 'blocks.0.attention' inside it" in said
+
+
+def test_sizes_of_a_gradient_are_compared(accel, models, tmp_path):
+    def widen(description):
+        description["packages"][0]["output_gradients"][0]["shape"][-1] += 1
+
+    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6)
+    assert "the compiled code of 'blocks.0' takes the gradient of output 1 as float32" in said
 
 
 def test_a_model_without_code_is_refused(accel, tmp_path):

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <exception>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 
 #include "core/config/config.hpp"
 #include "train/c10d/group.hpp"
+#include "train/fsdp/step_state.hpp"
 #include "train/graph/run/run_unit.hpp"
 #include "train/graph/run/unit_body.hpp"
 #include "train/model/model_file.hpp"
@@ -31,16 +33,22 @@ using CompiledBodies = std::unordered_map<std::string, UnitBody>;
 /// A layer that runs compiled code and is not a unit: another unit gathers its parameters.
 class CompiledModule final : public UnitHooks {
  public:
-  CompiledModule(std::string module, UnitBody body) : module_(std::move(module)), body_(std::move(body)) {}
+  /// `step` must outlive this.
+  CompiledModule(std::string module, UnitBody body, StepState& step)
+      : module_(std::move(module)), body_(std::move(body)), step_(step) {}
 
   void before_call(std::span<const c10::IValue> /*arguments*/) override {}
   void after_call(std::span<const c10::IValue> /*arguments*/, const c10::IValue& /*result*/) override {}
   [[nodiscard]] const UnitBody* compiled_body() const override { return &body_; }
+  void failed(const std::exception_ptr& error) override {
+    if (!step_.failure) step_.failure = error;
+  }
   [[nodiscard]] std::string name() const override { return module_; }
 
  private:
   std::string module_;
   UnitBody body_;
+  StepState& step_;
 };
 
 }  // namespace accel::train

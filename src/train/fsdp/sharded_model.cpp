@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -228,7 +229,11 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   const config::PrecisionConfig& precision = options.fsdp.precision;
   const std::optional<at::ScalarType> io_dtype = dtype_if_named(precision.io_dtype);
   if (const auto dtype = dtype_if_named(precision.autocast_dtype)) autocast_ = {device_.type(), true, *dtype};
-  for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
+  std::vector<UnitPlan> plans = plan_units(structure_, options.fsdp);
+  std::set<std::string> layers;
+  for (const auto& [layer, body] : compiled_) layers.insert(layer);
+  require_no_unit_inside(layers, plans);
+  for (UnitPlan& plan : plans) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (BufferPlan& planned :
          plan_buffers(structure_, plan, optimizer_plan_, groups_.mesh(), options.fsdp.precision)) {
@@ -338,7 +343,7 @@ void ShardedModel::add_compiled_modules(const std::unordered_map<std::string, to
     const c10::ivalue::Object* object = module._ivalue().get();
     if (hooks.contains(object)) continue;
     rewrite_methods(module);
-    compiled_modules_.push_back(std::make_unique<CompiledModule>(name, body));
+    compiled_modules_.push_back(std::make_unique<CompiledModule>(name, body, step_));
     hooks[object] = compiled_modules_.back().get();
   }
 }

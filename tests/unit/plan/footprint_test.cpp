@@ -77,6 +77,22 @@ TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
   EXPECT_EQ(mixed.memory.gradient_temp_bytes, 3U * 64 - 128);
 }
 
+TEST(FootprintTest, GradientsOfACompiledLayerArriveAtOnce) {
+  ModelStructure model = gpt();
+  model.parameters = {{{"tokens.weight"}, {4}, "float32"},
+                      {{"blocks.0.up.weight"}, {64}, "float32"},
+                      {{"blocks.0.up.bias"}, {32}, "float32"},
+                      {{"blocks.0.frozen"}, {64}, "float32", false},
+                      {{"blocks.10.weight"}, {64}, "float32"}};
+  const auto most = [&](std::set<std::string> layers) {
+    return footprint(model, {.mesh = {1, 1}, .compiled_layers = std::move(layers)})
+        .memory.gradient_temp_bytes;
+  };
+  EXPECT_EQ(most({}), 64U * 4);
+  EXPECT_EQ(most({"blocks.0", "blocks.10"}), (64U + 32) * 4);
+  EXPECT_EQ(most({"blocks.10"}), 64U * 4);
+}
+
 TEST(FootprintTest, TrafficFollowsReshardingMicroBatchesAndRecomputation) {
   const auto gathers = [](FootprintOptions options) {
     options.mesh = {1, 2};

@@ -60,5 +60,18 @@ TEST(UnitPlanTest, NothingToTrainIsAnError) {
   EXPECT_THROW((void)plan_units(model, {}), Error);
 }
 
+TEST(UnitPlanTest, NoUnitIsInsideACompiledLayer) {
+  const auto units = plan_units(gpt(), wrap({"Block"}));
+  require_no_unit_inside({"blocks.0", "blocks.1.inner", "blocks.10"}, units);
+  try {
+    require_no_unit_inside({"blocks.0", "blocks.1"}, units);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_EQ(error.message(),
+              "'blocks.1' runs compiled code, and nothing gathers the unit 'blocks.1.inner' inside it");
+  }
+}
+
 }  // namespace
 }  // namespace accel
