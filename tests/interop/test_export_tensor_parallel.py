@@ -11,6 +11,7 @@ import zipfile
 import accel_export
 import pytest
 import torch
+import train_runs
 import transformers
 from accel_export import cli, program, tensor_parallel
 from torch import nn
@@ -18,7 +19,7 @@ from transformers.distributed.parallel_utils import _get_parameter_plan
 from transformers.models.llama import modeling_llama
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
-         "head_dim": 4, "vocab_size": 96, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+         "head_dim": 4, "vocab_size": 256, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 # The families, and the number that a number of ranks divides.
 FAMILIES = {"llama": 4, "qwen2": 4, "qwen3": 4, "mistral": 4, "gemma3_text": 4, "gpt_neox": 8, "phi3": 32}
 IDS = torch.randint(3, 96, (3, 21), generator=torch.Generator().manual_seed(0))
@@ -183,6 +184,22 @@ def test_a_file_with_whole_weights_is_the_plain_record(exported):
     assert before.keys() == after.keys()
     for name, value in before.items():
         assert torch.equal(value, after[name]), name
+
+
+def test_it_trains_on_two_ranks_as_on_one(exported, accel, tmp_path):
+    """With the plan of the file, of which the configuration says nothing. A step's sums have another order."""
+    runs = []
+    for ranks in (1, 2):
+        directory = tmp_path / str(ranks)
+        directory.mkdir()
+        accel("launch", train_runs.config(directory, ranks, **{
+            "model.path": str(exported.path), "max_steps": 6, "parallelism_config.tp_size": ranks,
+            "fsdp_config.fsdp_transformer_layer_cls_to_wrap": notes_of(exported.path)["layer_classes"][0]}))
+        runs.append([train_runs.metrics(directory, key) for key in ("loss", "grad_norm")])
+    whole, cut = runs
+    assert len(cut[0]) == 6 and cut[0][-1] < cut[0][0]
+    assert cut[0] == pytest.approx(whole[0], rel=1e-5)
+    assert cut[1] == pytest.approx(whole[1], rel=1e-4)
 
 
 def warning_of(said):
