@@ -106,16 +106,17 @@ def test_a_norm_whose_gradient_is_not_summed_is_refused(accel, models, tmp_path,
 
 
 class Block(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, dropout):
         super().__init__()
         self.norm = torch.nn.LayerNorm(24)
         self.up = torch.nn.Linear(24, 40)
         self.down = torch.nn.Linear(40, 24)
         self.mix = torch.nn.Linear(24, 24)
+        self.dropout = torch.nn.Dropout(dropout)
         self.register_buffer("seen", torch.zeros(3, 24))
 
     def forward(self, x):
-        y = self.down(torch.tanh(self.up(self.norm(x))))
+        y = self.dropout(self.down(torch.tanh(self.up(self.norm(x)))))
         with torch.no_grad():  # What a rank has of parameters that are whole, and of an activation.
             self.seen.copy_(torch.stack((self.norm.weight, self.down.bias, y.detach()[0, 0])))
         return x + y + torch.sin(self.mix(y))
@@ -124,11 +125,11 @@ class Block(torch.nn.Module):
 class Net(torch.nn.Module):
     """A scripted model with a module for each style."""
 
-    def __init__(self):
+    def __init__(self, dropout=0.0):
         super().__init__()
         self.tokens = torch.nn.Embedding(256, 24, padding_idx=130)
         self.places = torch.nn.Embedding(32, 24)
-        self.blocks = torch.nn.ModuleList([Block(), Block()])
+        self.blocks = torch.nn.ModuleList([Block(dropout), Block(dropout)])
         self.head = torch.nn.Linear(24, 256)
 
     def forward(self, input_ids):
@@ -170,6 +171,21 @@ def test_every_style_of_a_scripted_model(accel, net, tmp_path):
     for key, value in seen.items():
         for rank in (1, 2, 3):
             assert torch.equal(own[f"training.rank_{rank}.buffers.{key}"], value), (key, rank)
+
+
+def test_ranks_of_a_copy_draw_the_same_numbers_after_a_resume(accel, tmp_path):
+    """The ranks with other data have other random numbers in the checkpoint."""
+    torch.manual_seed(3)
+    torch.jit.script(Net(dropout=0.3)).save(str(tmp_path / "net.pt"))
+    accel("launch", net_config(tmp_path / "data", tmp_path / "net.pt", 2, 1, steps=2))
+    run = accel("launch", net_config(tmp_path / "cut", tmp_path / "net.pt", 1, 2, steps=4, **{
+        "checkpoint.resume": str(tmp_path / "data/out/checkpoints/checkpoint_2")}))
+    assert "tensor parallelism has other ranks than in the checkpoint; random numbers" in run.stderr
+    first = {key: value for key, value in result(accel, tmp_path / "cut", 4)["weights"].items() if key.endswith("seen")}
+    own = read_dcp(tmp_path / "cut/out/checkpoints/checkpoint_4/training_state")
+    assert len(first) == 2
+    for key, value in first.items():
+        assert torch.equal(own[f"training.rank_1.buffers.{key}"], value), key
 
 
 @pytest.mark.parametrize("family", FAMILIES)
