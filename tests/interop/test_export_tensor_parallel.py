@@ -264,6 +264,28 @@ def test_a_model_that_is_another_one_with_local_weights_has_no_plan(export, tmp_
     assert "checked: " in said and "tp_plan" not in notes_of(tmp_path / "model.pt2")
 
 
+def without_sum(styles):
+    return {name: style for name, style in styles.items() if style != "replicated_with_grad_allreduce"}
+
+
+def with_sum(styles):
+    return {**styles, "model.layers.*.input_layernorm": "replicated_with_grad_allreduce"}
+
+
+@pytest.mark.parametrize("change, why", [
+    (without_sum, "takes a part on each rank and something whole, and transformers' plan does not sum the gradient of "
+                  "'model.layers.0.self_attn."),
+    (with_sum, "transformers' plan sums the gradient of 'model.layers.0.input_layernorm.weight' over the ranks, and each has all of it"),
+])
+def test_a_plan_that_gives_a_parameter_another_gradient_is_not_stored(export, tmp_path, monkeypatch, change, why):
+    """The outputs are right. With the first plan a rank has the gradient of its own heads, with the second one twice the gradient."""
+    styles_of = tensor_parallel.styles_of
+    monkeypatch.setattr(tensor_parallel, "styles_of", lambda model: change(styles_of(model)))
+    said = export("qwen3", {})
+    assert len(warning_of(said)) == 1 and why in said
+    assert "tp_plan" not in notes_of(tmp_path / "model.pt2")
+
+
 def test_the_plan_needs_the_comparison(export, tmp_path):
     said = export("llama", {}, "--no-check")
     assert "no plan for tensor parallelism: it is compared with the whole model first, and the comparison was left out" in said

@@ -94,6 +94,29 @@ def test_a_training_equals_that_without_tensor_parallelism(accel, models, tmp_pa
     require_close(cut, whole)
 
 
+HEADS = {
+    # name: (family, data ranks, options of the model)
+    "all options": ("llama", 1, {"label_smoothing": 0.1, "z_loss": 1e-3, "class_weights": [1 + i % 3 for i in range(256)]}),
+    "tied, dp 2, checkpointing": ("llama_tied", 2, {}),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_cut_head_is_fused(accel, models, tmp_path, name):
+    """Ranks exchange no logits. The evaluation counts right labels."""
+    family, data_ranks, options = HEADS[name]
+    options = {f"model.{key}": value for key, value in options.items()}
+    if "checkpointing" in name:
+        options["fsdp_config.fsdp_activation_checkpointing"] = True
+    evaluation = {"eval": {"every": 10, "batches": 2}, "data.eval": {"path": str(train_runs.TEXT)}}
+    whole = run(accel, tmp_path / "whole", models, family, data_ranks, **{**options, **evaluation, "model.fused_head": "never"})
+    cut = run(accel, tmp_path / "cut", models, family, data_ranks, 2, **{**options, **evaluation, "model.fused_head": "always"})
+    require_close(cut, whole)
+    for key in ("eval_loss", "eval_accuracy"):
+        values = train_runs.metrics(tmp_path / "cut", key)
+        assert len(values) == 2 and values == pytest.approx(train_runs.metrics(tmp_path / "whole", key), rel=1e-5), key
+
+
 @pytest.mark.parametrize("data_ranks", [1, 2])
 def test_a_norm_whose_gradient_is_not_summed_is_refused(accel, models, tmp_path, data_ranks):
     """Ranks have the gradients of different heads. Nothing else is refused: the other tests have whole parameters as well."""
@@ -103,6 +126,15 @@ def test_a_norm_whose_gradient_is_not_summed_is_refused(accel, models, tmp_path,
     assert "style replicated_with_grad_allreduce in training.parallel.tp_plan" in error
     assert "the gradient of 'model.layers." in error and "input_layernorm" not in error
     assert not (tmp_path / "run/out/checkpoints").exists() and not train_runs.metrics(tmp_path / "run")
+
+
+def test_a_sum_of_gradients_that_are_whole_is_refused(accel, models, tmp_path):
+    """It would be twice the gradient, on all ranks alike."""
+    plan = {**LLAMA, **VOCABULARY, "layers.*.input_layernorm": "replicated_with_grad_allreduce"}
+    error = accel("launch", config_of(tmp_path / "run", models, "llama", 1, 2, plan=plan), code=6).stderr
+    assert "_layernorm.weight' is the same on the 2 ranks of tensor parallelism, and their sum would be 2 times" in error
+    assert "take the style replicated_with_grad_allreduce from its module" in error
+    assert not train_runs.metrics(tmp_path / "run")
 
 
 class Block(torch.nn.Module):

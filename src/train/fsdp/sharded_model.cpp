@@ -202,8 +202,12 @@ void ShardedModel::use_float8(const config::Float8Config& config, const ModelStr
 void ShardedModel::use_tensor_plan(const TensorPlan& plan) {
   tensor_linears_.emplace(module_, plan, groups_.tp());
   for (const TensorModule& module : plan.modules) {
-    if (head_.is_found() && module.module == head_.module)
-      head_.missing = fmt::format("tensor parallelism cuts '{}'", text_of_module(module.module));
+    if (!head_.is_found() || module.module != head_.module) continue;
+    cuts_head_ = module.style == TensorStyle::kColwiseGather;
+    if (!cuts_head_) {
+      head_.missing = fmt::format("tensor parallelism gives '{}' the style {}", text_of_module(module.module),
+                                  name_of(module.style));
+    }
   }
   if (groups_.world().rank() == 0) log::info(plan.summary());
 }
@@ -433,7 +437,8 @@ c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs, const HeadFun
   step_.expects_backward = at::GradMode::is_enabled();
   update_float8_scales(float8_buffers_, groups_.shard());
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
-  c10::IValue result = run(sequence_ ? sequence_->enter(inputs) : std::move(inputs), head);
+  c10::IValue result = run(sequence_ ? sequence_->enter(inputs) : std::move(inputs),
+                           head && cuts_head_ ? tensor_linears_->with_logits(head) : head);
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
   step_.prefetch.finish_recording();
   // No backward frees what was gathered ahead and did not run.

@@ -80,7 +80,8 @@ class ShardedModel {
   /// With sequence parallelism the inputs are the whole ones, and this rank computes its part of their
   /// sequences: the result is of that part.
   c10::IValue forward(std::vector<c10::IValue> inputs) { return forward(std::move(inputs), {}); }
-  /// The same with `head` in place of the last linear, if head() is found and `head` is not empty.
+  /// The same with `head` in place of the last linear, if head() is found and `head` is not empty. It gets
+  /// this rank's part of weight and bias if there are head_ranks().
   c10::IValue forward(std::vector<c10::IValue> inputs, const HeadFunction& head);
   /// Must be called before each forward that a backward follows. With `reduce` false the gradients stay
   /// unsharded and are accumulated.
@@ -97,6 +98,8 @@ class ShardedModel {
 
   /// The linear that a HeadFunction can replace, or why there is none.
   [[nodiscard]] const FoundHead& head() const { return head_; }
+  /// The ranks that have a part of the head's classes each, in their order; null if this rank has all.
+  [[nodiscard]] Group* head_ranks() { return cuts_head_ ? &groups_.tp() : nullptr; }
   /// Null if each rank computes whole sequences.
   [[nodiscard]] const SequenceParallel* sequence() const { return sequence_.get(); }
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
@@ -133,7 +136,8 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
-  /// Makes linears and embeddings compute with their parts. A head that does is not replaced.
+  /// Makes linears and embeddings compute with their parts. A head whose output is a part, or a sum, is not
+  /// replaced.
   void use_tensor_plan(const TensorPlan& plan);
   /// Makes linears compute in float8, and says which. A head that does is not replaced.
   void use_float8(const config::Float8Config& config, const ModelStructure& model);
@@ -162,6 +166,7 @@ class ShardedModel {
   std::string weight_conversions_;
   std::string adapter_config_;
   FoundHead head_{"", "it was not looked for"};
+  bool cuts_head_ = false;  ///< Whether the head is found, and cut by classes.
   std::string dtype_hint_;  ///< Hint for an operator's error about inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;

@@ -15,7 +15,6 @@
 #include "train/graph/passes/check_views.hpp"
 #include "train/graph/passes/replace_embeddings.hpp"
 #include "train/graph/passes/replace_linears.hpp"
-#include "train/graph/run/fused_head.hpp"
 
 namespace accel::train {
 namespace {
@@ -48,8 +47,8 @@ std::unordered_set<std::string> names_of(const std::unordered_map<std::string, T
   return names;
 }
 
-/// Whether a use of a weight is the product or the lookup, or asks what is the same for a part. The forward
-/// with a fused head is not run if the head is cut.
+/// Whether a use of a weight is the product or the lookup, or asks what is the same for a part. A fused head
+/// is run with a part only if its linear has the style kColwiseGather.
 bool is_fine(const Node* user) {
   static const auto kHead = c10::Symbol::fromQualString(kFusedHead);
   static const auto kLinear = c10::Symbol::fromQualString(kModuleLinear);
@@ -170,6 +169,14 @@ TensorLinears::TensorLinears(const torch::jit::Module& root, const TensorPlan& p
                products->require_uncut(tensor, dim);
              }) {
   check_views(root);
+}
+
+HeadFunction TensorLinears::with_logits(const HeadFunction& head) const {
+  return [&head, products = products_.get()](const at::Tensor& hidden, const at::Tensor& weight,
+                                             const at::Tensor& bias) {
+    const at::Tensor result = head(hidden, weight, bias);
+    return result.defined() ? result : products->linear(TensorStyle::kColwiseGather, hidden, weight, bias);
+  };
 }
 
 }  // namespace accel::train

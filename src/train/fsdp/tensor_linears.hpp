@@ -7,6 +7,7 @@
 #include "plan/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/tensor_linear.hpp"
+#include "train/graph/run/fused_head.hpp"
 #include "train/graph/run/module_embedding.hpp"
 #include "train/graph/run/module_linear.hpp"
 #include "train/graph/run/part_view.hpp"
@@ -25,6 +26,10 @@ class TensorLinears {
   /// before methods are rewritten. `tp` must outlive this. Throws Error (kUsage), which names the module, if
   /// its code has no product of its weight, or no lookup in it, or if it does something else with it.
   TensorLinears(const torch::jit::Module& root, const TensorPlan& plan, Group& tp);
+
+  /// Returns `head` for a last linear with style kColwiseGather, whose logits it gathers where `head` returns
+  /// nothing. Both must outlive the result.
+  [[nodiscard]] HeadFunction with_logits(const HeadFunction& head) const;
 
  private:
   std::unique_ptr<TensorProducts> products_;

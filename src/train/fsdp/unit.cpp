@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/error.hpp"
 #include "base/files/flight_record.hpp"
 #include "train/graph/tensors.hpp"
 
@@ -209,12 +212,34 @@ bool Unit::owns(const at::Tensor& tensor) const {
                                     [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
 }
 
+bool Unit::require_parts(const ParameterSpec& parameter, const at::Tensor& own, const at::Tensor& sum) const {
+  const auto size = static_cast<double>(groups_.tp().size());
+  const auto all = sum.norm(2, at::kDouble).item<double>();
+  if (all == 0 || !std::isfinite(all)) return false;
+  const auto difference = (sum.to(at::kDouble) - own.to(at::kDouble) * size).norm().item<double>();
+  // What the rounding of the sum may do.
+  const double same = own.scalar_type() == at::kFloat || own.scalar_type() == at::kDouble ? 1e-5 : 1e-2;
+  if (difference > same * all) return true;
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("the gradient of '{}' is the same on the {} ranks of tensor parallelism, and their sum "
+                  "would be {} times the gradient",
+                  parameter.fqns.front(), groups_.tp().size(), groups_.tp().size()))
+      .hint(
+          "take the style replicated_with_grad_allreduce from its module: it is for what is whole between "
+          "linears that are cut");
+}
+
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
   at::Tensor gradient = parameter.grad();
   // A part of the gradient of a micro-batch is summed at once. The accumulated one would be summed again.
   if (buffer.layout().parameters[index].spec.sums_gradient) {
+    const at::Tensor own = gradient;
     gradient = gradient.clone(at::MemoryFormat::Contiguous);
     groups_.tp().all_reduce_sum(gradient).wait();
+    const bool is_known = partial_.contains({&buffer, index});
+    if (!is_known && require_parts(buffer.layout().parameters[index].spec, own, gradient))
+      partial_.insert({&buffer, index});
   }
   buffer.add_gradient(index, gradient);
   parameter.mutable_grad().reset();

@@ -6,8 +6,10 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/prefetch_schedule.hpp"
@@ -99,6 +101,11 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   [[nodiscard]] bool awaits_backward() const override { return backward_.awaits_backward(); }
 
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
+  /// Whether the gradient of a parameter, `own`, is another one on each rank along tp, as it is if `sum` is
+  /// to be its gradient; false if it is 0 or not finite everywhere. Throws Error (kUsage) if all ranks have
+  /// the same.
+  [[nodiscard]] bool require_parts(const ParameterSpec& parameter, const at::Tensor& own,
+                                   const at::Tensor& sum) const;
   /// Hooks on the inputs of a call with grad: the unit may be resharded when their gradients are there.
   void hook_inputs(std::span<const c10::IValue> arguments);
   /// A hook on an output of a call: the unit is unsharded when its gradient comes.
@@ -126,6 +133,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   CallOutputs outputs_;
   BackwardTracker backward_;
   TensorHooks hooks_;
+  /// The parameters of which require_parts() has seen that ranks have parts of the gradient.
+  std::set<std::pair<const FlatBuffer*, std::size_t>> partial_;
 };
 
 }  // namespace accel::train

@@ -36,7 +36,7 @@ void add_to(at::Tensor& sum, const at::Tensor& summand) {
 class HeadPass {
  public:
   HeadPass(const LinearHead& head, const HeadTargets& targets, bool has_grad)
-      : head_{with_autocast(head.hidden), with_autocast(head.weight), with_autocast(head.bias)},
+      : head_{with_autocast(head.hidden), with_autocast(head.weight), with_autocast(head.bias), head.ranks},
         targets_(targets),
         dtype_(head_.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
         wants_hidden_(has_grad && head.hidden.requires_grad()),
@@ -58,6 +58,9 @@ class HeadPass {
                          .sum()
                          .to(at::kDouble)
                    : at::full({}, targets_.counted, numbers);
+    own_weights_ = targets_.class_weights;
+    if (own_weights_.defined() && head_.ranks != nullptr)
+      own_weights_ = own_weights_.chunk(head_.ranks->size())[static_cast<std::size_t>(head_.ranks->rank())];
     z_factor_ = (divisor_ * (targets_.z_loss / static_cast<double>(targets_.counted))).to(dtype_);
     // Where no target counts all gradients are 0.
     if (wants_weight_ && targets_.counted == 0) weight_gradient_ = at::zeros_like(head_.weight);
@@ -71,6 +74,7 @@ class HeadPass {
     const std::int64_t rows = std::max<std::int64_t>(chunk_bytes / (head_.weight.size(0) * 4), 1);
     for (std::int64_t first = 0; first < targets_.counted; first += rows)
       add_rows(first, std::min(rows, targets_.counted - first));
+    if (wants_hidden_ && head_.ranks != nullptr) head_.ranks->all_reduce_sum(hidden_gradient_).wait();
   }
 
   [[nodiscard]] at::Tensor loss() const { return (loss_ / divisor_).to(dtype_); }
@@ -89,31 +93,86 @@ class HeadPass {
                            : tensor.narrow(0, first, rows);
   }
 
+  /// What the loss of some rows is made of. The sums of all classes are [rows, 1].
+  struct Rows {
+    at::Tensor columns;     ///< [rows, 1], those of the targets among this rank's classes.
+    at::Tensor is_own;      ///< [rows, 1], whether they are; undefined if all are.
+    at::Tensor logarithms;  ///< [rows, classes of this rank], of the probabilities.
+    at::Tensor picked;      ///< The logarithms of the targets.
+    at::Tensor sums;        ///< The weighted sums of logarithms, for label smoothing.
+    at::Tensor logsumexp;   ///< For z_loss.
+  };
+
+  /// The sum over the classes of a row that label smoothing takes: with weights, if there are some.
+  [[nodiscard]] at::Tensor smoothed(const at::Tensor& values) const {
+    return (own_weights_.defined() ? values.mv(own_weights_) : values.sum(1)).unsqueeze(1);
+  }
+
+  Rows whole_rows(const at::Tensor& values, const at::Tensor& columns) {
+    if (counts_right_) right_.add_(values.argmax(1, /*keepdim=*/true).eq(columns).sum());
+    Rows rows{.columns = columns, .logarithms = at::log_softmax(values, 1)};
+    rows.picked = rows.logarithms.gather(1, columns);
+    if (targets_.z_loss != 0) rows.logsumexp = values.gather(1, columns) - rows.picked;
+    if (targets_.label_smoothing != 0) rows.sums = smoothed(rows.logarithms);
+    return rows;
+  }
+
+  /// Those of this rank's classes. The sums are of the classes of all ranks.
+  Rows own_rows(const at::Tensor& values, const at::Tensor& targets) {
+    Group& ranks = *head_.ranks;
+    const std::int64_t first = values.size(1) * ranks.rank();
+    Rows rows{.columns = targets - first};
+    rows.is_own = rows.columns.ge(0).logical_and_(rows.columns.lt(values.size(1)));
+    rows.columns.masked_fill_(rows.is_own.logical_not(), 0);
+    const auto [own_largest, own_index] = values.max(1, /*keepdim=*/true);
+    at::Tensor largest = own_largest.clone();
+    ranks.all_reduce_max(largest).wait();
+    if (counts_right_) {
+      // Of equal logits the first counts, as with argmax.
+      const at::Tensor lead =
+          (own_index + first).neg_().masked_fill_(own_largest.ne(largest), -head_.classes());
+      ranks.all_reduce_max(lead).wait();
+      right_.add_(lead.neg().eq(targets).sum());
+    }
+    rows.logarithms = values - largest;
+    const bool smooths = targets_.label_smoothing != 0;
+    const at::Tensor picked =
+        rows.logarithms.gather(1, rows.columns).masked_fill_(rows.is_own.logical_not(), 0);
+    std::vector<at::Tensor> sums = {rows.logarithms.exp().sum(1, /*keepdim=*/true), picked};
+    if (smooths) sums.push_back(smoothed(rows.logarithms));
+    const at::Tensor all = at::cat(sums, 1);
+    ranks.all_reduce_sum(all).wait();
+    const at::Tensor log_sum = all.narrow(1, 0, 1).log();
+    rows.logarithms.sub_(log_sum);
+    rows.picked = all.narrow(1, 1, 1) - log_sum;
+    if (targets_.z_loss != 0) rows.logsumexp = largest + log_sum;
+    if (smooths) {
+      const at::Tensor& weights = targets_.class_weights;
+      rows.sums =
+          all.narrow(1, 2, 1) -
+          log_sum * (weights.defined() ? weights.sum() : at::full({}, head_.classes(), log_sum.options()));
+    }
+    return rows;
+  }
+
   void add_rows(std::int64_t first, std::int64_t rows) {
     const at::Tensor hidden = of_rows(head_.hidden, first, rows);
-    const at::Tensor columns = of_rows(targets_.classes, first, rows).unsqueeze(1);
-    const at::Tensor logits = at::linear(hidden, head_.weight, head_.bias);
-    at::Tensor logarithms;  // The logarithms of the probabilities.
-    at::Tensor logsumexp;   // [rows, 1], for z_loss.
+    const at::Tensor targets = of_rows(targets_.classes, first, rows).unsqueeze(1);
+    Rows own;
     {
-      const at::Tensor values = logits.to(dtype_);
-      if (counts_right_) right_.add_(values.argmax(1, /*keepdim=*/true).eq(columns).sum());
-      logarithms = at::log_softmax(values, 1);
-      if (targets_.z_loss != 0) logsumexp = values.gather(1, columns) - logarithms.gather(1, columns);
+      const at::Tensor values = at::linear(hidden, head_.weight, head_.bias).to(dtype_);
+      own = head_.ranks == nullptr ? whole_rows(values, targets) : own_rows(values, targets);
     }
     // The rows' weights of their targets, [rows, 1], and the weights of all classes in label smoothing.
-    const double classes = static_cast<double>(logits.size(1));
+    const double classes = static_cast<double>(head_.classes());
     const double smoothing = targets_.label_smoothing;
     const at::Tensor& weights = targets_.class_weights;
-    const at::Tensor of_target = (weights.defined() ? weights.index_select(0, columns.squeeze(1)).unsqueeze(1)
-                                                    : at::ones({rows, 1}, logarithms.options())) *
+    const at::Tensor of_target = (weights.defined() ? weights.index_select(0, targets.squeeze(1)).unsqueeze(1)
+                                                    : at::ones({rows, 1}, own.logarithms.options())) *
                                  (1 - smoothing);
-    at::Tensor losses = -of_target * logarithms.gather(1, columns);
-    if (smoothing != 0) {
-      const at::Tensor sums = weights.defined() ? logarithms.mv(weights) : logarithms.sum(1);
-      losses -= sums.unsqueeze(1) * (smoothing / classes);
-    }
-    if (logsumexp.defined()) losses += logsumexp.square() * z_factor_;
+    at::Tensor losses = -of_target * own.picked;
+    if (smoothing != 0) losses -= own.sums * (smoothing / classes);
+    if (own.logsumexp.defined()) losses += own.logsumexp.square() * z_factor_;
     loss_.add_(losses.sum(at::kDouble));
     if (!wants_hidden_ && !wants_weight_ && !wants_bias_) return;
 
@@ -122,10 +181,11 @@ class HeadPass {
     if (smoothing != 0)
       factor = factor +
                (weights.defined() ? weights.sum() / classes : at::ones({}, of_target.options())) * smoothing;
-    if (logsumexp.defined()) factor = factor + logsumexp * (z_factor_ * 2);
-    at::Tensor gradient = logarithms.exp_().mul_(factor);
-    gradient.scatter_add_(1, columns, -of_target);
-    if (smoothing != 0 && weights.defined()) gradient.sub_(weights * (smoothing / classes));
+    if (own.logsumexp.defined()) factor = factor + own.logsumexp * (z_factor_ * 2);
+    at::Tensor gradient = own.logarithms.exp_().mul_(factor);
+    const at::Tensor own_target = own.is_own.defined() ? of_target * own.is_own : of_target;
+    gradient.scatter_add_(1, own.columns, -own_target);
+    if (smoothing != 0 && weights.defined()) gradient.sub_(own_weights_ * (smoothing / classes));
     if (smoothing != 0 && !weights.defined()) gradient.sub_(smoothing / classes);
     add_gradients(first, rows, hidden, gradient);
   }
@@ -175,7 +235,8 @@ class HeadPass {
   at::Tensor loss_;
   at::Tensor right_;
   at::Tensor divisor_;
-  at::Tensor z_factor_;  // The mean of z_loss has the number of targets as its divisor.
+  at::Tensor own_weights_;  // Those of this rank's classes.
+  at::Tensor z_factor_;     // The mean of z_loss has the number of targets as its divisor.
   at::Tensor hidden_gradient_;
   at::Tensor weight_gradient_;
   at::Tensor bias_gradient_;
@@ -185,8 +246,8 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            const HeadTargets& targets, std::int64_t chunk_bytes) {
-    HeadPass pass({hidden, weight, bias.value_or(at::Tensor())}, targets, /*has_grad=*/true);
+                            const HeadTargets& targets, std::int64_t chunk_bytes, Group* ranks) {
+    HeadPass pass({hidden, weight, bias.value_or(at::Tensor()), ranks}, targets, /*has_grad=*/true);
     pass.run(chunk_bytes);
     // Where no target counts the gradient is 0, as that of cross_entropy.
     const at::Tensor inverse =
@@ -204,7 +265,7 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
     const auto saved = context->get_saved_variables();
     const std::vector<std::int64_t> dtypes = context->saved_data["dtypes"].toIntVector();
     const at::Tensor factor = gradients[0] * saved[3];
-    torch::autograd::variable_list results(5);
+    torch::autograd::variable_list results(6);
     for (std::size_t i = 0; i < dtypes.size(); ++i) {
       // Nothing else uses the sums, and the graph goes through backward once.
       if (saved[i].defined())
@@ -219,7 +280,7 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
 HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets, std::int64_t chunk_bytes) {
   if (at::GradMode::is_enabled()) {
     const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
-    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, chunk_bytes), {}};
+    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, chunk_bytes, head.ranks), {}};
   }
   HeadPass pass(head, targets, /*has_grad=*/false);
   pass.run(chunk_bytes);

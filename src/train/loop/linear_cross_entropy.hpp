@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "train/c10d/group.hpp"
+
 namespace accel::train {
 
 /// What linear_cross_entropy() works on: hidden states [n, width] and a linear with weight [classes, width]
@@ -12,6 +14,11 @@ struct LinearHead {
   at::Tensor hidden;
   at::Tensor weight;
   at::Tensor bias;
+  /// The ranks that have a part of the classes each, in their order and of one size; null if this rank has
+  /// all. They have equal hidden states, and weight and bias are this rank's part.
+  Group* ranks = nullptr;
+
+  [[nodiscard]] std::int64_t classes() const { return weight.size(0) * (ranks ? ranks->size() : 1); }
 };
 
 /// The targets [n] of int64, and what a cross entropy takes of them.
@@ -40,6 +47,10 @@ inline constexpr std::int64_t kHeadChunkBytes = std::int64_t{64} << 20;
 /// grad this makes all gradients as well, in one pass: backward multiplies them by the gradient of the loss.
 /// So the weight need not exist in backward. Its gradient is added up in float32. Source: Liger-Kernel's
 /// LigerFusedLinearCrossEntropyFunction.
+///
+/// If several ranks have the classes, they exchange numbers of each row, and no logits: the largest logit,
+/// and sums. The loss and the gradient of the hidden states are then equal on all of them, bit for bit.
+/// Source: Megatron-LM's vocab_parallel_cross_entropy. Collective among them, with equal targets.
 HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
                               std::int64_t chunk_bytes = kHeadChunkBytes);
 

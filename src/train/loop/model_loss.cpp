@@ -23,7 +23,7 @@ std::optional<HeadTargets> targets_for(const LinearHead& head, const config::Mod
   const bool is_flat = shape.size() == 2 && shape[0] == given.numel();
   if (head.hidden.dim() == 0 || (!is_flat && shape.slice(0, shape.size() - 1) != given.sizes())) return {};
   if (!at::isIntegralType(given.scalar_type(), /*includeBool=*/false)) return {};
-  const std::int64_t classes = head.weight.size(0);
+  const std::int64_t classes = head.classes();
   const std::size_t weights = config.class_weights.size();
   HeadTargets targets;
   targets.classes = given.to(at::kLong).reshape({-1});
@@ -42,7 +42,7 @@ std::optional<HeadTargets> targets_for(const LinearHead& head, const config::Mod
 bool is_worthwhile(const config::ModelConfig& config, const LinearHead& head) {
   if (config.fused_head == "always") return true;
   const std::int64_t rows = head.hidden.numel() / std::max<std::int64_t>(head.hidden.size(-1), 1);
-  return rows * head.weight.size(0) * 4 > kHeadChunkBytes;
+  return rows * head.classes() * 4 > kHeadChunkBytes;
 }
 
 /// What the loss of this rank's part of the sequences needs of a batch.
@@ -73,10 +73,11 @@ ModelLoss loss_of_forward(ShardedModel& model, const config::ModelConfig& config
   HeadFunction head;
   if (model.head().is_found()) {
     head = [&](const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias) -> at::Tensor {
-      const LinearHead linear = {hidden, weight, bias};
+      LinearHead linear = {hidden, weight, bias, model.head_ranks()};
       const auto targets = is_worthwhile(config, linear) ? targets_for(linear, config, own) : std::nullopt;
       if (!targets) return {};
-      fused = linear_cross_entropy({hidden.reshape({-1, hidden.size(-1)}), weight, bias}, *targets);
+      linear.hidden = hidden.reshape({-1, hidden.size(-1)});
+      fused = linear_cross_entropy(linear, *targets);
       return fused->loss;
     };
   }

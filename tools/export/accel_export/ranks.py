@@ -18,14 +18,50 @@ def is_cut(value):
     return isinstance(value, Cut)
 
 
+SUMMED = "replicated_with_grad_allreduce"
+
+
 class Ranks(torch.fx.Interpreter):
     """Runs a record. What all ranks have alike is computed once."""
 
     def __init__(self, exported, styles, size):
         super().__init__(exported.graph_module)
         self.styles, self.size = styles, size
+        self.trained = {key: name for key, name in exported.graph_signature.inputs_to_parameters.items()
+                        if exported.state_dict[name].requires_grad}
+        self.origins = {}  # The parameters that a node's value is differentiated by.
+        self.partial = set()  # Those of which each rank computes a part of the gradient.
 
     def run_node(self, node):
+        result = self.computed(node)
+        leaves = [leaf[0] if is_cut(leaf) else leaf for leaf in pytree.tree_leaves(result, is_leaf=is_cut)]
+        is_differentiated = any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in leaves)
+        origins = {self.trained[node.target]} if node.op == "placeholder" and node.target in self.trained else set()
+        if is_differentiated and node.target is not aten.detach.default:
+            origins = origins.union(*(self.origins[one] for one in node.all_input_nodes))
+        self.origins[node] = origins
+        return result
+
+    def note_partial(self, node):
+        """An operator has a part of a value on each rank. So has the gradient of what it has as a whole beside it."""
+        for one in node.all_input_nodes:
+            if not is_cut(self.env[one]) and self.origins[one]:
+                names = sorted(name for name in self.origins[one] if self.style_of(name) != SUMMED)
+                if names:
+                    raise Unsuited(f"in '{module_of(node)}' {node.target} takes a part on each rank and something whole, and "
+                                   f"transformers' plan does not sum the gradient of '{names[0]}' over the ranks")
+                self.partial |= self.origins[one]
+
+    def style_of(self, parameter):
+        return self.styles.get(pattern_of(parameter.rpartition(".")[0]))
+
+    def require_parts(self):
+        """A gradient that is whole on each rank must not be summed."""
+        for name in self.trained.values():
+            if self.style_of(name) == SUMMED and name not in self.partial:
+                raise Unsuited(f"transformers' plan sums the gradient of '{name}' over the ranks, and each has all of it")
+
+    def computed(self, node):
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         if node.target is aten.dropout.default:  # Its random numbers are those of no rank.
             return args[0]
@@ -37,6 +73,7 @@ class Ranks(torch.fx.Interpreter):
         leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=is_cut)
         if node.op != "call_function" or not any(map(is_cut, leaves)):
             return getattr(self, node.op)(node.target, args, kwargs)
+        self.note_partial(node)
         results = []
         for rank in range(self.size):
             own = [leaf[rank] if is_cut(leaf) else leaf for leaf in leaves]
@@ -97,7 +134,9 @@ def check(exported, plan, subject, sizes):
     expected = pytree.tree_leaves(Ranks(exported, {}, 1).run(*values))
     for size in sorted({counts[0], counts[-1]}) if counts else ():
         try:
-            found = pytree.tree_leaves(Ranks(exported, plan.styles, size).run(*values), is_leaf=is_cut)
+            ranks = Ranks(exported, plan.styles, size)
+            found = pytree.tree_leaves(ranks.run(*values), is_leaf=is_cut)
+            ranks.require_parts()
         except RuntimeError as error:
             raise Unsuited(f"the record fails with the weights of one of {size} ranks: {str(error).strip().splitlines()[0]}") from None
         if any(map(is_cut, found)):

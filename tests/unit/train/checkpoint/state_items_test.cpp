@@ -260,7 +260,7 @@ TEST_P(StateItemsTest, Rank0ComputesTheItemsThatEachRankComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, StateItemsTest,
-                         ::testing::Values(Mesh{}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 2}, Mesh{1, 1, 2},
+                         ::testing::Values(Mesh{}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 2}, Mesh{1, 1, 1, 2},
                                            Mesh{1, 3, 1, 2}, Mesh{2, 2, 1, 2}),
                          [](const auto& tested) {
                            return std::to_string(tested.param.replicas()) + "x" +

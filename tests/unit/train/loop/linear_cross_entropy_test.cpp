@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ranks_as_threads.hpp"
 #include "tensor_counter.hpp"
+#include "test_port.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
@@ -17,7 +19,8 @@ namespace {
 
 constexpr std::int64_t kRows = 61;
 constexpr std::int64_t kWidth = 5;
-constexpr std::int64_t kClasses = 17;
+constexpr std::int64_t kClasses = 18;
+constexpr int kRanks = 3;
 /// Seven rows, so that there are several chunks and a rest.
 constexpr std::int64_t kChunk = 7 * kClasses * 4;
 
@@ -137,6 +140,37 @@ TEST_P(LinearCrossEntropyTest, WhatIsFrozenGetsNoGradient) {
   EXPECT_FALSE(head.head.weight.grad().defined());
 }
 
+at::Tensor own_part(const at::Tensor& whole, const Group& ranks) {
+  return whole.detach().chunk(kRanks)[static_cast<std::size_t>(ranks.rank())].clone().set_requires_grad(true);
+}
+
+TEST_P(LinearCrossEntropyTest, RanksWithAPartOfTheClassesGetLossAndGradientsOfAll) {
+  const Head head(GetParam());
+  const at::Tensor expected = head.of_torch();
+  const std::vector<at::Tensor> theirs = gradients_of(head, expected);
+  const at::Tensor best = at::linear(head.head.hidden, head.head.weight, head.head.bias).argmax(1);
+  const auto right = best.eq(head.targets.classes).sum().item<std::int64_t>();
+  testing::on_ranks(kRanks, kRanks, testing::test_port(), [&](Group& ranks) {
+    const LinearHead own = {
+        head.head.hidden.detach().clone().set_requires_grad(true), own_part(head.head.weight, ranks),
+        head.head.bias.defined() ? own_part(head.head.bias, ranks) : at::Tensor(), &ranks};
+    const at::Tensor loss = linear_cross_entropy(own, head.targets, kChunk).loss;
+    EXPECT_TRUE(at::allclose(loss, expected, 1e-12, 1e-12)) << loss << expected;
+    (loss * 3).backward();
+    EXPECT_TRUE(at::allclose(own.hidden.grad(), theirs[0], 1e-10, 1e-12));
+    EXPECT_TRUE(at::allclose(own.weight.grad(), own_part(theirs[1], ranks), 1e-10, 1e-12));
+    if (own.bias.defined()) {
+      EXPECT_TRUE(at::allclose(own.bias.grad(), own_part(theirs[2], ranks), 1e-10, 1e-12));
+    }
+    const at::Tensor shared = at::cat({loss.detach().view(1), own.hidden.grad().view(-1)});
+    const at::Tensor all = at::empty({kRanks * shared.numel()}, shared.options());
+    ranks.all_gather(all, shared).wait();
+    for (const at::Tensor& other : all.chunk(kRanks)) EXPECT_TRUE(other.equal(shared));
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(linear_cross_entropy(own, head.targets, kChunk).right.item<std::int64_t>(), right);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , LinearCrossEntropyTest,
     ::testing::Values(Case{.name = "Plain"}, Case{.name = "NoBias", .has_bias = false},
@@ -190,6 +224,15 @@ TEST(LinearCrossEntropyWithoutLabelsTest, TheGradientsAreZero) {
   EXPECT_TRUE(std::isnan(loss.item<double>()));
   for (const at::Tensor& gradient : gradients_of(head, loss))
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
+}
+
+TEST(LinearCrossEntropyRightLabelsTest, OfEqualLogitsTheFirstCountsOnAllRanks) {
+  HeadTargets targets{.classes = at::tensor(std::vector<std::int64_t>{0, kClasses - 1, 0, 1}), .counted = 4};
+  testing::on_ranks(kRanks, kRanks, testing::test_port(), [&](Group& ranks) {
+    const at::NoGradGuard no_grad;
+    const LinearHead own = {at::ones({4, kWidth}), at::zeros({kClasses / kRanks, kWidth}), {}, &ranks};
+    EXPECT_EQ(linear_cross_entropy(own, targets, kChunk).right.item<std::int64_t>(), 2);
+  });
 }
 
 TEST(LinearCrossEntropyMemoryTest, TheLogitsNeverExistAsAWhole) {
