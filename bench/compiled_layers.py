@@ -4,8 +4,7 @@ block: the GPT of bench/step.py, and a Llama of its width, two CPU ranks of one 
 
     tools/dev bench compiled-layers [--ranks 2] [--steps 10] [--repeat 3]
 
-The runs take turns, and the first steps do not count. Values are medians with the range of the runs. fully_shard trains the GPT
-alone.
+The runs take turns, and the first steps do not count. Values are medians with the range of the runs.
 """
 
 import argparse
@@ -43,10 +42,10 @@ def export_llama(path):
     cli.main([str(directory), str(path), "--weights", "--compile", "--no-check", "--inputs", "input_ids"])
 
 
-def run_fsdp2(accel, folder, ranks, steps):
-    """As step.run_fsdp2, with torch.compile."""
+def run_fsdp2(accel, folder, ranks, steps, **model):
+    """As step.run_fsdp2, with torch.compile. `model` are keys of the peer's SPEC."""
     spec = {"model": step.SIZES, "tokens": str(folder / "tokens.bin"), "batch_size": step.BATCH, "steps": steps, "lr": 1e-4,
-            "out": str(folder / "fsdp2.json"), "compile": True}
+            "out": str(folder / "fsdp2.json"), "compile": True, **model}
     (folder / "spec.json").write_text(json.dumps(spec))
     (folder / "fsdp2.yaml").write_text(f"distributed_type: FSDP\nuse_cpu: true\nnum_processes: {ranks}\nmain_process_port: 0\n")
     step.launch(accel, folder / "fsdp2.yaml", "--", sys.executable, step.HERE / "step_fsdp2.py", folder / "spec.json")
@@ -73,7 +72,9 @@ def main():
             for kind, changes in (("interpreted", {}), ("compiled", COMPILED)):
                 rows[f"{model}, accel, {kind}"] = lambda path=path, changes=changes: step.measure_accel(
                     options.accel, folder, options.ranks, options.steps, "auto", model={"path": str(path)}, **changes)
-        rows["GPT, fully_shard with torch.compile, gloo"] = lambda: run_fsdp2(options.accel, folder, options.ranks, options.steps)
+        for model, keys in (("GPT", {}), ("Llama", {"transformers": str(folder / "llama"), "layer": "LlamaDecoderLayer"})):
+            rows[f"{model}, fully_shard with torch.compile, gloo"] = lambda keys=keys: run_fsdp2(
+                options.accel, folder, options.ranks, options.steps, **keys)
         results = {name: [] for name in rows}
         for _ in range(options.repeat):
             for name, measure in rows.items():

@@ -2,7 +2,8 @@
 times and peak memory.
 
 Run step_fsdp2.py SPEC.json in torchrun's environment. SPEC has the keys model (sizes), tokens, batch_size, steps, lr
-and out. The keys device (cpu), precision (none) and compile (false) are optional.
+and out. The keys device (cpu), precision (none) and compile (false) are optional. With transformers (a directory) and
+layer (a class) it trains that model of transformers instead.
 """
 
 import json
@@ -33,6 +34,15 @@ def on_device(name):
     return device
 
 
+def make(spec):
+    """Returns the model and the name of the class of its layers."""
+    if "transformers" not in spec:
+        return GPT(**spec["model"]), Block.__name__
+    import transformers
+
+    return transformers.AutoModelForCausalLM.from_pretrained(spec["transformers"], use_cache=False).train(), spec["layer"]
+
+
 def meet(device):
     dist.barrier()
     if device.type == "cuda":
@@ -51,14 +61,14 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     with device:
-        model = GPT(**spec["model"])
+        model, layer = make(spec)
     mesh = init_device_mesh(device.type, (world,))
     policy = {}
     if "precision" in spec:
         dtype = getattr(torch, spec["precision"])
         policy["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
     for module in model.modules():
-        if isinstance(module, Block):
+        if type(module).__name__ == layer:
             if spec.get("compile"):
                 module.compile()
             fully_shard(module, mesh=mesh, **policy)
@@ -73,7 +83,9 @@ def main():
         meet(device)
         begin = time.perf_counter()
         windows = windows.to(device, non_blocking=True)
-        loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
+        result = model(windows[:, :-1])
+        logits = result if isinstance(result, torch.Tensor) else result.logits
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

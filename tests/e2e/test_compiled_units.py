@@ -94,6 +94,15 @@ def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, dtype, pro
     assert expected[-1] < expected[0] - 0.5  # The model learns, so that equal losses mean equal gradients.
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_code_computes_with_vectors(models, dtype):
+    """The error function of one number is libm's. That of a vector calls an exponential in libtorch, Sleef's."""
+    with zipfile.ZipFile(models / f"{dtype}.pt2") as archive:
+        code = [archive.read(name) for name in archive.namelist() if name.endswith("_forward.so")]
+    assert len(code) == 1
+    assert b"Sleef_exp" in code[0]
+
+
 def test_recomputation_draws_the_same_dropout(accel, models, tmp_path):
     plain = losses(accel, tmp_path / "plain", models / "dropout.pt2")
     again = losses(accel, tmp_path / "again", models / "dropout.pt2")

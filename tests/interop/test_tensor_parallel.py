@@ -108,7 +108,8 @@ def test_a_cut_head_is_fused(accel, models, tmp_path, name):
     options = {f"model.{key}": value for key, value in options.items()}
     if "checkpointing" in name:
         options["fsdp_config.fsdp_activation_checkpointing"] = True
-    evaluation = {"eval": {"every": 10, "batches": 2}, "data.eval": {"path": str(train_runs.TEXT)}}
+    (tmp_path / "held_out.txt").write_bytes(train_runs.TEXT.read_bytes()[-2000:])
+    evaluation = {"eval_every": 10, "data.eval": {"format": "text", "path": str(tmp_path / "held_out.txt"), "sequence_length": 32}}
     whole = run(accel, tmp_path / "whole", models, family, data_ranks, **{**options, **evaluation, "model.fused_head": "never"})
     cut = run(accel, tmp_path / "cut", models, family, data_ranks, 2, **{**options, **evaluation, "model.fused_head": "always"})
     require_close(cut, whole)

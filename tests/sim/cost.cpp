@@ -14,7 +14,8 @@ double product(const at::Tensor& a, double columns) { return 2 * count(a) * colu
 
 double flops_of(std::string_view name, const std::vector<at::Tensor>& tensors) {
   const auto last = [](const at::Tensor& tensor) { return static_cast<double>(tensor.size(-1)); };
-  if (name == "aten::mm" || name == "aten::bmm") return product(tensors.at(0), last(tensors.at(1)));
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::_scaled_mm")
+    return product(tensors.at(0), last(tensors.at(1)));
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmm_")
     return product(tensors.at(1), last(tensors.at(2)));
   if (name.starts_with("aten::_scaled_dot_product_flash_attention_for_cpu")) {
@@ -37,7 +38,9 @@ double flops_of(std::string_view name, const std::vector<at::Tensor>& tensors) {
 
 Seconds seconds_of(const Speeds& speeds, double flops, at::ScalarType dtype, std::size_t bytes) {
   const bool is_half = dtype == at::kHalf || dtype == at::kBFloat16;
-  const double peak = is_half ? speeds.matrix_flops_16 : speeds.matrix_flops_32;
+  const double peak = at::isFloat8Type(dtype) ? speeds.matrix_flops_8
+                      : is_half               ? speeds.matrix_flops_16
+                                              : speeds.matrix_flops_32;
   return std::max({speeds.kernel_s, flops / peak, static_cast<double>(bytes) / speeds.memory_bytes});
 }
 

@@ -32,11 +32,15 @@ Speeds Speeds::from_environment() {
   Speeds speeds;
   const char* const text = std::getenv("ACCEL_SIM_SPEEDS");
   std::string_view rest = text == nullptr ? "" : text;
-  const std::pair<std::string_view, double*> names[] = {
-      {"matrix_flops_16", &speeds.matrix_flops_16}, {"matrix_flops_32", &speeds.matrix_flops_32},
-      {"memory_bytes", &speeds.memory_bytes},       {"host_bytes", &speeds.host_bytes},
-      {"link_bytes", &speeds.link_bytes},           {"kernel_s", &speeds.kernel_s},
-      {"collective_s", &speeds.collective_s},       {"launch_s", &speeds.launch_s}};
+  const std::pair<std::string_view, double*> names[] = {{"matrix_flops_8", &speeds.matrix_flops_8},
+                                                        {"matrix_flops_16", &speeds.matrix_flops_16},
+                                                        {"matrix_flops_32", &speeds.matrix_flops_32},
+                                                        {"memory_bytes", &speeds.memory_bytes},
+                                                        {"host_bytes", &speeds.host_bytes},
+                                                        {"link_bytes", &speeds.link_bytes},
+                                                        {"kernel_s", &speeds.kernel_s},
+                                                        {"collective_s", &speeds.collective_s},
+                                                        {"launch_s", &speeds.launch_s}};
   while (!rest.empty()) {
     const std::string pair(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));

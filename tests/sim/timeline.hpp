@@ -13,6 +13,7 @@ namespace accel::sim {
 /// What the simulated device can do, in units of 1/s. The defaults are an H100 SXM with NVLink, at the
 /// fractions of its data sheet that large kernels reach.
 struct Speeds {
+  double matrix_flops_8 = 1979e12 * 0.65;  ///< Products of float8 matrices.
   double matrix_flops_16 = 989e12 * 0.65;  ///< Products of 16-bit matrices.
   double matrix_flops_32 = 60e12 * 0.8;    ///< Products of float32 matrices.
   double memory_bytes = 3.35e12 * 0.8;     ///< The device's memory.

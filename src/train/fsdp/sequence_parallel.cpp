@@ -97,14 +97,14 @@ std::unique_ptr<torch::jit::GraphFunction> function_of(const torch::jit::Module&
   return function;
 }
 
-}  // namespace
-
 /// The dtype in which an attention of `query` computes.
 at::ScalarType dtype_of_attention(const at::Tensor& query) {
   const at::DeviceType device = query.device().type();
   return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
                                                    : query.scalar_type();
 }
+
+}  // namespace
 
 /// The attention in the code of one module.
 class SequenceParallel::Attention {

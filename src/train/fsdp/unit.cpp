@@ -231,21 +231,23 @@ bool Unit::require_parts(const ParameterSpec& parameter, const at::Tensor& own, 
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
-  at::Tensor gradient = parameter.grad();
-  // A part of the gradient of a micro-batch is summed at once. The accumulated one would be summed again.
-  if (buffer.layout().parameters[index].spec.sums_gradient) {
-    const at::Tensor own = gradient;
-    gradient = gradient.clone(at::MemoryFormat::Contiguous);
-    groups_.tp().all_reduce_sum(gradient).wait();
-    const bool is_known = partial_.contains({&buffer, index});
-    if (!is_known && require_parts(buffer.layout().parameters[index].spec, own, gradient))
-      partial_.insert({&buffer, index});
-  }
-  buffer.add_gradient(index, gradient);
+  // The gradient is freed before its sum over the ranks takes memory.
+  add_gradient(buffer, index, parameter.grad());
   parameter.mutable_grad().reset();
   if (!backward_.on_parameter_gradient()) return;
   if (step_.reduce && !options_.reduce_late) reduce();
   reshard_when_done();
+}
+
+void Unit::add_gradient(FlatBuffer& buffer, std::size_t index, const at::Tensor& gradient) {
+  const ParameterSpec& spec = buffer.layout().parameters[index].spec;
+  if (!spec.sums_gradient) return buffer.add_gradient(index, gradient);
+  // A part of the gradient of a micro-batch is summed at once. The accumulated one would be summed again.
+  const at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
+  groups_.tp().all_reduce_sum(sum).wait();
+  const bool is_known = partial_.contains({&buffer, index});
+  if (!is_known && require_parts(spec, gradient, sum)) partial_.insert({&buffer, index});
+  buffer.add_gradient(index, sum);
 }
 
 void Unit::reshard_when_done() {

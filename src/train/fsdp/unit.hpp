@@ -101,6 +101,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   [[nodiscard]] bool awaits_backward() const override { return backward_.awaits_backward(); }
 
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
+  /// Adds it to the flat gradient. A part of a gradient is summed along tp first.
+  void add_gradient(FlatBuffer& buffer, std::size_t index, const at::Tensor& gradient);
   /// Whether the gradient of a parameter, `own`, is another one on each rank along tp, as it is if `sum` is
   /// to be its gradient; false if it is 0 or not finite everywhere. Throws Error (kUsage) if all ranks have
   /// the same.

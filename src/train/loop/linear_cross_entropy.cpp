@@ -123,7 +123,10 @@ class HeadPass {
     const std::int64_t first = values.size(1) * ranks.rank();
     Rows rows{.columns = targets - first};
     rows.is_own = rows.columns.ge(0).logical_and_(rows.columns.lt(values.size(1)));
+    // A target that is no class of any rank stays outside, so that the gather refuses it.
+    const at::Tensor is_class = targets.ge(0).logical_and_(targets.lt(head_.classes()));
     rows.columns.masked_fill_(rows.is_own.logical_not(), 0);
+    rows.columns.masked_fill_(is_class.logical_not_(), values.size(1));
     const auto [own_largest, own_index] = values.max(1, /*keepdim=*/true);
     at::Tensor largest = own_largest.clone();
     ranks.all_reduce_max(largest).wait();

@@ -303,7 +303,8 @@ def code_of(module, path):
 @contextlib.contextmanager
 def portable():
     """Makes inductor compile for INSTRUCTION_SET and for any number of threads. Its own flag is -march=native; the last of
-    several counts."""
+    several counts. Inductor would try whether vectors can be used, with a library that lacks torch's as ours do, and write
+    loops of single numbers, because that one cannot be loaded."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise Refused("there is no C++ compiler: --compile needs g++, or the one that CXX names")
@@ -313,8 +314,8 @@ def portable():
         wrapper = pathlib.Path(folder) / "g++"
         wrapper.write_text(f'#!/bin/sh\nexec "{compiler}" "$@" -march={INSTRUCTION_SET}\n')
         wrapper.chmod(0o700)
-        with torch._inductor.config.patch({"cpp.cxx": (str(wrapper),), "cpp.simdlen": 256, "cpp.dynamic_threads": True,
-                                           "cpp_cache_precompile_headers": False}):
+        with torch._inductor.config.patch({"cpp.cxx": (str(wrapper),), "cpp.simdlen": 256, "cpp.vec_isa_ok": True,
+                                           "cpp.dynamic_threads": True, "cpp_cache_precompile_headers": False}):
             yield
 
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -224,6 +225,15 @@ TEST(LinearCrossEntropyWithoutLabelsTest, TheGradientsAreZero) {
   EXPECT_TRUE(std::isnan(loss.item<double>()));
   for (const at::Tensor& gradient : gradients_of(head, loss))
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
+}
+
+TEST(LinearCrossEntropyWrongLabelTest, OnRanksWithPartsItIsNotTakenForAnothersClass) {
+  HeadTargets targets{.classes = at::full({1}, kClasses, at::kLong), .counted = 1};
+  const auto failures = testing::failures_of_ranks(kRanks, kRanks, testing::test_port(), [&](Group& ranks) {
+    linear_cross_entropy({at::ones({1, kWidth}), at::zeros({kClasses / kRanks, kWidth}), {}, &ranks}, targets,
+                         kChunk);
+  });
+  for (const std::exception_ptr& failure : failures) EXPECT_TRUE(failure != nullptr);
 }
 
 TEST(LinearCrossEntropyRightLabelsTest, OfEqualLogitsTheFirstCountsOnAllRanks) {
