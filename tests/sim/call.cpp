@@ -78,6 +78,9 @@ void compute_shapes(const c10::OperatorHandle& op, Stack* stack, std::size_t fir
   } else if (name == "aten::embedding_dense_backward") {
     const at::Tensor gradient = tensor(0);
     results = {gradient.new_empty({(*stack)[first + 2].toInt(), gradient.size(-1)})};
+  } else if (name == "aten::_scaled_mm") {
+    const auto dtype = (*stack)[first + 6].toOptional<at::ScalarType>();
+    results = {tensor(0).new_empty({tensor(0).size(0), tensor(1).size(1)}, dtype.value_or(at::kBFloat16))};
   } else if (name == "aten::index_select") {
     std::vector<std::int64_t> sizes = tensor(0).sizes().vec();
     sizes.at(static_cast<std::size_t>((*stack)[first + 1].toInt())) = tensor(2).numel();
@@ -232,6 +235,10 @@ class Call {
     compute_shapes(op_, &stack_, first_);
     for (std::size_t i = stack_.size() - results; i < stack_.size(); ++i) {
       if (stack_[i].isTensor() && stack_[i].toTensor().defined()) stack_[i] = unwritten(stack_[i].toTensor());
+      if (!stack_[i].isTensorList()) continue;
+      c10::List<at::Tensor> tensors;
+      for (const at::Tensor& shape : stack_[i].toTensorVector()) tensors.push_back(unwritten(shape));
+      stack_[i] = tensors;
     }
   }
 
