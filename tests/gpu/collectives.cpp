@@ -29,8 +29,8 @@ void require_equal(const std::string& what, const at::Tensor& found, const at::T
 
 at::Tensor filled(double value, std::int64_t elems = kElems) { return at::full({elems}, value, at::kDouble); }
 
-/// Rank r has the numbers r + 1, so the ranks' sum is n * (n + 1) / 2 and their mean (n + 1) / 2. All of
-/// these are exact in bfloat16 for the ranks of one machine.
+/// Rank r has the numbers r + 1, so the ranks' sum is n * (n + 1) / 2 and their mean (n + 1) / 2. It sends
+/// r + 1 + n * s to rank s. All of these are exact in bfloat16 for up to 16 ranks.
 void run_collectives(Group& group, at::Device device, at::ScalarType dtype) {
   const double own = group.rank() + 1;
   const double ranks = group.size();
@@ -39,8 +39,12 @@ void run_collectives(Group& group, at::Device device, at::ScalarType dtype) {
   const auto name = [&](const char* collective) {
     return fmt::format("{} {}", collective, at::toString(dtype));
   };
-  std::vector<at::Tensor> of_all;
-  for (int rank = 0; rank < group.size(); ++rank) of_all.push_back(filled(rank + 1));
+  std::vector<at::Tensor> of_all, sent, received;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    of_all.push_back(filled(rank + 1));
+    sent.push_back(filled(own + ranks * rank));
+    received.push_back(filled(rank + 1 + ranks * group.rank()));
+  }
 
   at::Tensor whole = at::zeros({kElems * group.size()}, options);
   const at::Tensor part = at::zeros({kElems}, options);
@@ -57,6 +61,11 @@ void run_collectives(Group& group, at::Device device, at::ScalarType dtype) {
   part.fill_(own);
   group.all_reduce_sum(part).wait();
   require_equal(name("all_reduce_sum"), part, filled(sum));
+  part.fill_(own);
+  group.all_reduce_max(part).wait();
+  require_equal(name("all_reduce_max"), part, filled(ranks));
+  group.all_to_all(whole, at::cat(sent).to(options)).wait();
+  require_equal(name("all_to_all"), whole, at::cat(received));
   part.fill_(own);
   group.broadcast(part);
   require_equal(name("broadcast"), part, filled(1));

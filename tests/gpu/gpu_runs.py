@@ -32,7 +32,8 @@ def collectives(accel, accel_path, backend, device, end, ranks, where):
     done = accel("launch", "--num-processes", ranks, "--main-process-port", 0, *where, "--", program, backend, device, end)
     said = done.stdout + done.stderr
     for dtype in ("Float", "BFloat16"):
-        for name in ("all_gather", "reduce_scatter_mean", "reduce_scatter_sum", "all_reduce_mean", "all_reduce_sum", "broadcast", "scatter"):
+        for name in ("all_gather", "reduce_scatter_mean", "reduce_scatter_sum", "all_reduce_mean", "all_reduce_sum", "all_reduce_max",
+                     "all_to_all", "broadcast", "scatter"):
             assert said.count(f"{name} {dtype}\n") == 1
     assert said.count(f"{end}\n") == 1
     return said

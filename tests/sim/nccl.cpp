@@ -130,6 +130,14 @@ class SimNccl final : public c10d::Backend {
       return Inners{inner_->scatter(received, lists, options)};
     });
   }
+  Inner alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
+                      std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions& options) override {
+    return enqueue(c10d::OpType::ALLTOALL_BASE, "all-to-all", {input}, {output}, share(),
+                   [&](auto& inputs, auto& outputs) {
+                     return Inners{inner_->alltoall_base(outputs.front(), inputs.front(), output_sizes,
+                                                         input_sizes, options)};
+                   });
+  }
   Inner barrier(const c10d::BarrierOptions& /*options*/) override {
     std::vector<at::Tensor> one = {
         at::zeros({1}, at::TensorOptions().device(at::Device(kSim, current_device())))};
