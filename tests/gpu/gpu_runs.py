@@ -8,6 +8,10 @@ GPU = {"use_cpu": False, "gpu_ids": "0"}
 CPU = {"use_cpu": True}
 
 
+def gpus(count):
+    return {"use_cpu": False, "gpu_ids": ",".join(map(str, range(count)))}
+
+
 def launch(accel, directory, *flags, where=GPU, ranks=1, env=None, **options):
     """Runs a training; several ranks share the GPU and use Gloo. Returns the metrics of each step, and stderr."""
     (directory / "out/metrics.jsonl").unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import train_runs
-from gpu_runs import CPU, launch, worst
+from gpu_runs import CPU, gpus, launch, worst
 
 # A CPU and a GPU sum in different orders, and the difference grows over the steps.
 CLOSE = 2e-4
@@ -57,10 +57,6 @@ CASES = {
                                    "groups": [{"match": "^(tokens|positions|head)", "optimizer": "adamw", "lr": 3e-3}]}}, NARROW),
     "adafactor": (2, [], {"optimizer": {"type": "adafactor", "lr": 1e-2}}, NARROW),
 }
-
-
-def gpus(count):
-    return {"use_cpu": False, "gpu_ids": ",".join(map(str, range(count)))}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.gpus(CASES[case][0])) for case in CASES])

@@ -207,6 +207,20 @@ BITS = {
     "attention_with_a_mask": lambda: equal_bits(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(33, 33, device=q.device).tril().bool()),
         *[(2, 4, 33, 16)] * 3),
+    # As sequence parallelism calls it.
+    "attention_with_a_mask_of_numbers": lambda: equal_bits(
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, torch.zeros(33, 33, device=q.device).masked_fill(torch.ones(33, 33, device=q.device).tril() == 0, -torch.inf),
+            scale=0.3, enable_gqa=True),
+        (2, 4, 33, 16), (2, 2, 33, 16), (2, 2, 33, 16)),
+    "heads_of_a_sequence": lambda: equal_bits(
+        lambda x, y: torch.cat([t.reshape(2, 2, -1, 5, 3).transpose(0, 1).reshape(2, -1) for t in (x, y)], 1)
+        .split_with_sizes([120, 60], 1)[0].reshape(2, 2, 4, 5, 3).permute(1, 2, 0, 3, 4).reshape(2, 4, 10, 3),
+        (2, 8, 5, 3), (2, 4, 5, 3)),
+    # As a rank of tensor parallelism looks up tokens of which some are in the rows of other ranks.
+    "rows_of_an_embedding": lambda: equal_bits(
+        lambda w: F.embedding((local := torch.tensor([[1, -3], [12, 0]], device=w.device)).masked_fill(
+            is_elsewhere := (local < 0).logical_or(local >= 10), 0), w).masked_fill(is_elsewhere.unsqueeze(-1), 0), (10, 4)),
     "dropout": lambda: equal_bits(lambda x: F.dropout(x, 0.3), (64, 64)),
     "convolution": lambda: equal_bits(lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 3, 9, 9), (8, 3, 3, 3), (8,)),
     "batch_norm": lambda: equal_bits(lambda x: F.batch_norm(x, None, None, training=True), (6, 4, 5)),

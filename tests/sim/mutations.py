@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RANKS = "tests/gpu/test_gpu_ranks.py::test_ranks_with_a_gpu_each_equal_cpu_ranks[sim-{}]"
+SHARED = "tests/gpu/test_gpu_parallel.py::test_ranks_that_share_samples_equal_cpu_ranks[sim-{}]"
 RESUME = "tests/gpu/test_gpu_ranks.py::test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended[sim-behind]"
 
 # A rank alone gathers nothing, and waits for the copy alone.
@@ -72,6 +73,15 @@ MUTATIONS = [
             RANKS.format("muon")),
     Mutation("Adafactor does not wait for its sums", "optim/adafactor.cpp", "group->all_reduce_sum(there).wait();",
              "group->all_reduce_sum(there);", RANKS.format("adafactor")),
+    Mutation("a sum of tensor parallelism is not waited for", "fsdp/tensor_linear.cpp", "ranks.all_reduce_sum(sum).wait();",
+             "ranks.all_reduce_sum(sum);", SHARED.format("tp")),
+    Mutation("a gather of tensor parallelism is not waited for", "fsdp/tensor_linear.cpp", "ranks.all_gather(all, own.view(-1)).wait();",
+             "ranks.all_gather(all, own.view(-1));", SHARED.format("tp")),
+    Mutation("the sum of a gradient between linears that are cut is not waited for", "fsdp/unit.cpp",
+             "groups_.tp().all_reduce_sum(gradient).wait();", "groups_.tp().all_reduce_sum(gradient);", SHARED.format("tp")),
+    Mutation("attention does not wait for the heads of other ranks", "fsdp/sequence_parallel.cpp",
+             "all_to_all(out.reshape({-1}), in.reshape({-1})).wait();", "all_to_all(out.reshape({-1}), in.reshape({-1}));",
+             SHARED.format("sp")),
     Mutation("a broadcast is not waited for", "c10d/group.cpp", "  backend_->broadcast(tensors)->wait();", "  backend_->broadcast(tensors);",
              RANKS.format("read by rank 0")),
     Mutation("the numbers of a step are read before their all-reduce", "c10d/group.cpp", "  backend_->allreduce(tensors)->wait();",
