@@ -67,8 +67,9 @@ def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     of = {"cpu": options, "gpu": options}
     if options.get("distributed_type") == "MULTI":
         of = {kind: {**options, "distributed_type": f"MULTI_{kind.upper()}"} for kind in of}
-    cpu, _ = launch(accel, tmp_path, *flags, where=CPU, ranks=ranks, max_steps=8, **of["cpu"])
+    # First on the device, which names what nothing orders, even where CPU ranks fail as well.
     gpu, said = launch(accel, tmp_path, *flags, where=gpus(ranks), ranks=ranks, env=POISON, max_steps=8, **of["gpu"])
+    cpu, _ = launch(accel, tmp_path, *flags, where=CPU, ranks=ranks, max_steps=8, **of["cpu"])
     assert "backend nccl" in said and "destroy_process_group" not in said
     assert worst(gpu, cpu) < bound
     assert gpu["loss"][-1] < gpu["loss"][0] - 0.1

@@ -163,17 +163,18 @@ class SequenceParallel::Attention {
   [[nodiscard]] std::optional<at::Tensor> own_mask(const AttentionCall& call, std::int64_t heads) const {
     const std::optional<std::size_t> number = masks_.at(call.number);
     if (!number || !parallel_->masks_.at(*number).defined()) return std::nullopt;
-    at::Tensor& mask = parallel_->masks_[*number];
     // A unit in mixed precision has cast a mask of numbers that it got.
     const at::ScalarType dtype = call.mask && call.mask->is_floating_point() ? call.mask->scalar_type()
                                                                              : dtype_of_attention(call.query);
-    if (mask.scalar_type() == at::kBool) {
-      // aten makes numbers of booleans in each call, which autograd would keep for each layer. They are made
-      // once here, for all layers.
-      const at::Tensor hidden = mask.logical_not();
-      mask = at::zeros(mask.sizes(), mask.options().dtype(dtype)).masked_fill_(hidden, -INFINITY);
+    // aten makes numbers of booleans in each call, and autograd would keep them, or a cast, for each layer.
+    // They are made once here, for all layers of a dtype.
+    at::Tensor& mask = parallel_->cast_masks_[{*number, dtype}];
+    if (!mask.defined()) {
+      const at::Tensor& given = parallel_->masks_[*number];
+      mask = given.scalar_type() == at::kBool ? at::zeros(given.sizes(), given.options().dtype(dtype))
+                                                    .masked_fill_(given.logical_not(), -INFINITY)
+                                              : given.to(dtype);
     }
-    mask = mask.to(dtype);
     if (mask.dim() < 3 || mask.size(-3) == 1) return mask;
     const std::int64_t own = heads / parallel_->size();
     return mask.narrow(-3, parallel_->ranks_.rank() * own, own);
@@ -249,6 +250,7 @@ std::vector<c10::IValue> SequenceParallel::enter(const std::vector<c10::IValue>&
   std::vector<c10::IValue> whole = {root_};
   whole.insert(whole.end(), inputs.begin(), inputs.end());
   masks_.clear();
+  cast_masks_.clear();
   const c10::IValue masks = (*make_masks_)(std::move(whole));
   for (const c10::IValue& mask : masks.toTupleRef().elements())
     masks_.push_back(mask.isNone() ? at::Tensor() : mask.toTensor());

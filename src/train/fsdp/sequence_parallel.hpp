@@ -55,6 +55,8 @@ class SequenceParallel {
   std::int64_t length_ = 0;  ///< The length of the sequences of the last enter().
   std::unique_ptr<torch::jit::GraphFunction> make_masks_;  ///< Null if no attention has a mask.
   std::vector<at::Tensor> masks_;  ///< Those of the last enter(); an undefined one is none.
+  /// The masks as numbers, as attention of a dtype takes them.
+  std::map<std::pair<std::size_t, at::ScalarType>, at::Tensor> cast_masks_;
   std::optional<AttentionRegistration> registration_;
 };
 
