@@ -6,10 +6,10 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
-#include <memory>
+#include <map>
 #include <string>
 
-#include "lonely_backend.hpp"
+#include "core/config/mesh.hpp"
 #include "plan/model_plan.hpp"
 #include "temp_dir.hpp"
 #include "tensor_counter.hpp"
@@ -48,9 +48,43 @@ def forward(self, x):
   return module;
 }
 
-/// A GPT of 8 blocks. Its head is tied to the embedding, is a matrix of its own, or reads the embedding's
-/// weight.
-Module gpt(bool tied, bool frozen, bool reads) {
+Module linear(std::int64_t rows, std::int64_t columns) {
+  Module module("Linear");
+  add_parameter(module, "weight", {rows, columns});
+  module.define("def forward(self, x):\n  return torch.linear(x, self.weight)\n");
+  return module;
+}
+
+/// A block whose linears are modules.
+Module block_of_linears() {
+  Module module("Block");
+  for (const char* name : {"q", "k", "v", "o"}) module.register_module(name, linear(kWidth, kWidth));
+  module.register_module("up", linear(4 * kWidth, kWidth));
+  module.register_module("down", linear(kWidth, 4 * kWidth));
+  add_parameter(module, "gain", {kWidth});
+  module.define(R"(
+def forward(self, x):
+  y = x * self.gain
+  scores = torch.softmax(self.q.forward(y) @ self.k.forward(y).t(), -1)
+  x = x + self.o.forward(scores @ self.v.forward(y))
+  return x + self.down.forward(torch.tanh(self.up.forward(x)))
+)");
+  return module;
+}
+
+/// What tensor parallelism cuts of a model of block_of_linears().
+const std::map<std::string, std::string> kCutLinears = {{"q", "colwise"},
+                                                        {"k", "colwise"},
+                                                        {"v", "colwise"},
+                                                        {"o", "rowwise"},
+                                                        {"up", "colwise"},
+                                                        {"down", "rowwise"},
+                                                        {"head", "colwise_gather_output"},
+                                                        {"tokens", "embedding_rowwise"}};
+
+/// A GPT of 8 blocks, which are block_of_linears() with `has_linears`. Its head is tied to the embedding, is
+/// a matrix of its own, or reads the embedding's weight.
+Module gpt(bool tied, bool frozen, bool reads, bool has_linears) {
   at::manual_seed(1);
   Module root("GPT");
   Module tokens("Embedding");
@@ -67,7 +101,7 @@ Module gpt(bool tied, bool frozen, bool reads) {
   std::string body = "def forward(self, x):\n  y = self.tokens.forward(x)\n";
   for (int i = 0; i < 8; ++i) {
     const std::string name = "block" + std::to_string(i);
-    root.register_module(name, block(frozen));
+    root.register_module(name, has_linears ? block_of_linears() : block(frozen));
     body += "  y = self." + name + ".forward(y)\n";
   }
   if (!reads) root.register_module("head", head);
@@ -79,6 +113,7 @@ Module gpt(bool tied, bool frozen, bool reads) {
 struct Case {
   const char* name;
   int world_size = 2;
+  int tp = 1;  ///< The ranks of `world_size` that share parameters by kCutLinears.
   bool tied = true;
   bool reshard = true;
   int replicas = 1;
@@ -141,7 +176,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   use_simple_executor();  // As the worker does. The other executor saves less for autograd.
   const Case& tested = GetParam();
   const TempDir dir;
-  gpt(tested.tied, tested.frozen, tested.reads).save((dir / "gpt.pt").string());
+  gpt(tested.tied, tested.frozen, tested.reads, tested.tp > 1).save((dir / "gpt.pt").string());
   config::Config config;
   config.launch.num_processes = tested.world_size;
   config.launch.use_cpu = true;
@@ -150,6 +185,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   config.fsdp.ignored_modules = tested.ignored;
   config.fsdp.replicate_size = tested.replicas;
+  config.fsdp.tp_size = tested.tp;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.reshard_size = tested.reshard_size;
   config.fsdp.activation_checkpointing = tested.recompute;
@@ -157,20 +193,20 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   config.fsdp.precision = tested.precision;
   config.training.emplace();
   config.training->gradient_accumulation_steps = tested.micro_batches;
+  if (tested.tp > 1) config.training->parallel.tp_plan = kCutLinears;
   const ArchiveModel archive = ArchiveModel::open(dir / "gpt.pt");
   const MemoryFootprint planned = footprint_of(archive, plan_model(archive, config), config).memory;
 
-  const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
+  const Mesh mesh = config::mesh_of(config);
   const MeshPlace last = mesh.place_of(mesh.size() - 1);
-  const auto lonely = [](int rank, int size) {
-    return std::make_unique<Group>(Group::over(c10::make_intrusive<LonelyBackend>(rank, size), at::kCPU));
-  };
-  const auto world = lonely(mesh.size() - 1, mesh.size());
-  MeshGroups groups(*world, mesh, lonely(last.shard, mesh.shards()), lonely(last.replica, mesh.replicas()),
-                    tested.reshard_size > 0 ? lonely(tested.reshard_size - 1, tested.reshard_size) : nullptr);
+  Group world =
+      Group::connect({.rank = mesh.size() - 1, .world_size = mesh.size()}, config::Backend::kFake, at::kCPU);
+  MeshGroups groups = MeshGroups::split(world, mesh, tested.reshard_size);
   ModelFile file = ModelFile::open(dir / "gpt.pt");
   const testing::TensorCounter counter;
-  ShardedModel model(std::move(file), {config.fsdp, {}}, at::kCPU, std::move(groups));
+  ShardingOptions options{config.fsdp, {}};
+  options.tp_plan = config.training->parallel.tp_plan;
+  ShardedModel model(std::move(file), options, at::kCPU, std::move(groups));
   Optimizer optimizer(OptimizerPlan(config.training->optimizer), model.trainable_buffers(), last.shard);
   const double scale = tested.precision.is_float16() ? 65536 : 1;
   for (int step = 0; step < 3; ++step) train_a_step(model, optimizer, tested.micro_batches, scale);
@@ -198,7 +234,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
         Case{.name = "recomputed", .world_size = 3, .recompute = true},
         Case{.name = "accumulated", .world_size = 3, .micro_batches = 2},
-        Case{.name = "replicated", .replicas = 2},
+        Case{.name = "replicated", .replicas = 2}, Case{.name = "tp_two", .tp = 2},
+        Case{.name = "tp_two_not_tied", .tp = 2, .tied = false},
+        Case{.name = "two_by_tp_two", .world_size = 4, .tp = 2},
+        Case{.name = "two_by_tp_two_not_tied_recomputed",
+             .world_size = 4,
+             .tp = 2,
+             .tied = false,
+             .recompute = true},
+        Case{.name = "three_by_tp_two_in_bfloat16",
+             .world_size = 6,
+             .tp = 2,
+             .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "two_in_bfloat16", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "three_in_bfloat16", .world_size = 3, .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "three_in_bfloat16_not_tied",
