@@ -1,7 +1,10 @@
 """Small language models of transformers for tensor parallelism: programs of torch.export in which no size says how many heads
-there are, so that they are right for a part of the heads, too."""
+there are, so that they are right for a part of the heads, too. And what transformers' own training of a model is compared with."""
+
+import json
 
 import torch
+import train_runs
 import transformers
 from torch.export import Dim
 
@@ -13,6 +16,10 @@ LAYERS = {"self_attn.q_proj": "colwise", "self_attn.k_proj": "colwise", "self_at
 NORMS = {"self_attn.q_norm": "replicated_with_grad_allreduce", "self_attn.k_norm": "replicated_with_grad_allreduce"}
 LLAMA = {f"layers.*.{module}": style for module, style in LAYERS.items()}
 QWEN3 = {**LLAMA, **{f"layers.*.{module}": style for module, style in NORMS.items()}}
+# A training that torch's AdamW does as well. The gradients of some biases of keys are zero but for rounding errors: a small eps
+# would make whole steps of them.
+OPTIMIZER = {"lr": 1e-3, "weight_decay": 0.1, "eps": 1e-5}
+JUDGED = {"optimizer": {"type": "adamw", **OPTIMIZER}, "lr_scheduler": {"type": "constant"}, "max_grad_norm": None}
 VOCABULARY = {"embed_tokens": "embedding_rowwise", "lm_head": "colwise_gather_output"}
 
 
@@ -47,3 +54,13 @@ def export(path, family, **sizes):
     free_heads(program, config.num_attention_heads)
     torch.export.save(program, path)
     return model
+
+
+def train_with_transformers(peer, directory, ranks, steps):
+    """Trains the model in `directory`/model as JUDGED says, on ranks among which transformers cuts it. Returns what
+    tensor_parallel_peer.py writes."""
+    spec = {"model": str(directory / "model"), "data": str(train_runs.TEXT), "length": 32, "batch_size": 4, "steps": steps,
+            "optimizer": OPTIMIZER, "out": str(directory / "peer.pt")}
+    (directory / "spec.json").write_text(json.dumps(spec))
+    peer(ranks, "tensor_parallel_peer.py", directory / "spec.json")
+    return torch.load(directory / "peer.pt", weights_only=True)

@@ -3,7 +3,8 @@
     python tensor_parallel_peer.py SPEC.json
 
 It runs under torchrun's environment; all ranks share the model. SPEC has "model" (a directory), "data", "length", "batch_size",
-"steps", "lr" and "out", which gets the losses and the whole weights.
+"steps", "optimizer" (options of AdamW) and "out", which gets losses, gradient norms, the whole weights and the names of those that
+are cut.
 """
 
 import json
@@ -22,27 +23,36 @@ def whole(tensor):
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
 
 
+def is_cut(parameter):
+    return any(placement.is_shard() for placement in getattr(parameter, "placements", ()))
+
+
+def norm(parameters):
+    return torch.stack([whole(parameter.grad).norm() for parameter in parameters]).norm().item()
+
+
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     dist.init_process_group("gloo")
     distributed = DistributedConfig(tp_size=dist.get_world_size(), tp_plan="auto")
     model = transformers.AutoModelForCausalLM.from_pretrained(spec["model"], distributed_config=distributed).train()
-    cut = [name for name, parameter in model.named_parameters() if hasattr(parameter, "full_tensor")]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec["lr"], weight_decay=0.1)
+    cut = [name for name, parameter in model.named_parameters() if is_cut(parameter)]
+    optimizer = torch.optim.AdamW(model.parameters(), **spec["optimizer"])
     tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
-    length, losses = spec["length"], []
+    length, losses, norms = spec["length"], [], []
     for step in range(spec["steps"]):
         numbers = range(step * spec["batch_size"], (step + 1) * spec["batch_size"])
         windows = torch.stack([tokens[k * length:k * length + length + 1] for k in numbers])
         logits = model(input_ids=windows[:, :-1], use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
         loss.backward()
+        norms.append(norm(model.parameters()))
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     weights = {name: whole(parameter) for name, parameter in model.named_parameters()}
     if dist.get_rank() == 0:
-        torch.save({"loss": losses, "weights": weights, "cut": cut}, spec["out"])
+        torch.save({"loss": losses, "grad_norm": norms, "weights": weights, "cut": cut}, spec["out"])
     ranks_end.leave()
 
 

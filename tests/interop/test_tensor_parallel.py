@@ -1,7 +1,5 @@
 """Tensor parallelism beside the same training without it: losses, gradient norms, weights, checkpoints."""
 
-import json
-
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -223,20 +221,14 @@ def test_ranks_of_a_copy_draw_the_same_numbers_after_a_resume(accel, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_losses_and_weights_equal_those_of_transformers(accel, peer, tmp_path, family):
-    """transformers cuts the model by its own plan, on as many ranks."""
+    """transformers cuts the model by its own plan, on as many ranks. test_export_tensor_parallel.py has other families."""
     model = tensor_models.export(tmp_path / f"{family}.pt2", family)
     model.save_pretrained(tmp_path / "model")
-    options = {"optimizer": {"type": "adamw", "lr": 1e-3, "weight_decay": 0.1}, "lr_scheduler": {"type": "constant"},
-               "max_grad_norm": None}
     ours = run(accel, tmp_path / "run", tmp_path, family, 1, 2, plan={**FAMILIES[family][0], "lm_head": "colwise_gather_output"},
-               **options)
-    spec = {"model": str(tmp_path / "model"), "data": str(train_runs.TEXT), "length": 32, "batch_size": 4, "steps": STEPS,
-            "lr": 1e-3, "out": str(tmp_path / "peer.pt")}
-    (tmp_path / "spec.json").write_text(json.dumps(spec))
-    peer(2, "tensor_parallel_peer.py", tmp_path / "spec.json")
-    theirs = torch.load(tmp_path / "peer.pt", weights_only=True)
+               **tensor_models.JUDGED)
+    theirs = tensor_models.train_with_transformers(peer, tmp_path, 2, STEPS)
     assert any("q_proj" in name for name in theirs["cut"]) and any("lm_head" in name for name in theirs["cut"])
-    require_close(ours, {**theirs, "grad_norm": ours["grad_norm"]})
+    require_close(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", ["FSDP", "MULTI_CPU"])

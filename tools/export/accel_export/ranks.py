@@ -45,7 +45,8 @@ class Ranks(torch.fx.Interpreter):
     def note_partial(self, node):
         """An operator has a part of a value on each rank. So has the gradient of what it has as a whole beside it."""
         for one in node.all_input_nodes:
-            if self.origins[one] and not any(map(is_cut, pytree.tree_leaves(self.env[one], is_leaf=is_cut))):
+            parts = pytree.tree_leaves(self.env[one], is_leaf=is_cut)  # Several, of an operator such as chunk.
+            if not any(map(is_cut, parts)) and self.origins[one]:
                 names = sorted(name for name in self.origins[one] if self.style_of(name) != SUMMED)
                 if names:
                     raise Unsuited(f"in '{module_of(node)}' {node.target} takes a part on each rank and something whole, and "
