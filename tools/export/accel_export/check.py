@@ -79,7 +79,6 @@ class Side:
         gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
         return loss.detach(), gradients, {name: buffer.clone() for name, buffer in self.buffers.items()}
 
-
     def run_perturbed(self, inputs, training):
         """Returns what `run` does with each parameter changed by a unit in its last place, up or down at random."""
         generator = torch.Generator().manual_seed(0)
@@ -87,8 +86,7 @@ class Side:
         with torch.no_grad():
             for parameter in self.module.parameters():
                 if parameter.is_floating_point():
-                    signs = torch.randint(2, parameter.shape, generator=generator) * 2 - 1
-                    parameter.mul_((1 + signs * torch.finfo(parameter.dtype).eps).to(parameter.dtype))
+                    perturb(parameter, generator)
         result = self.run(inputs, training)
         with torch.no_grad():
             for name, parameter in self.parameters.items():
@@ -96,11 +94,24 @@ class Side:
         return result
 
 
+def perturb(tensor, generator):
+    """Changes each element by a unit in its last place, up or down at random."""
+    signs = torch.randint(2, tensor.shape, generator=generator) * 2 - 1
+    tensor.mul_((1 + signs * torch.finfo(tensor.dtype).eps).to(tensor.dtype))
+
+
+def tolerated(tolerance, noise):
+    """Returns the largest difference that is fine where a rounding of the parameters makes the difference `noise`."""
+    return max(tolerance, min(NOISE * noise, LARGEST_NOISE * tolerance))
+
+
 def difference(found, expected, floor):
     """Returns the largest difference, relative to the largest expected value or to `floor`, whichever is larger. The
-    result is infinite if only one side has the gradient."""
+    result is infinite if only one side has the gradient, or if the sizes differ."""
     if found is None or expected is None:
         return 0.0 if found is expected else float("inf")
+    if found.shape != expected.shape:
+        return float("inf")
     if torch.equal(found, expected):
         return 0.0
     if found.dtype.itemsize < 4:
@@ -198,9 +209,8 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                 worst = max(off, key=off.get)
                 if off[worst] > tolerance:
                     noise = differences(expected, model.run_perturbed(inputs, training))
-                    worst = max(off, key=lambda name: off[name] / max(tolerance, min(NOISE * noise[name], LARGEST_NOISE * tolerance)))
-                    tolerated = max(tolerance, min(NOISE * noise[worst], LARGEST_NOISE * tolerance))
-                    if off[worst] <= tolerated:
+                    worst = max(off, key=lambda name: off[name] / tolerated(tolerance, noise[name]))
+                    if off[worst] <= tolerated(tolerance, noise[worst]):
                         largest = max(largest, off[worst])
                         continue
                     model.restore()

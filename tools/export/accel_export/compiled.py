@@ -334,9 +334,10 @@ def shape_env_of(exported):
     raise Refused("the record has no sizes that vary")
 
 
-def compile_layers(exported, subject):
+def compile_layers(exported, subject, judge=None):
     """Compiles the layers of a record. Returns the description of the code, and the files by their names. Layers that
-    differ in their parameters alone share their code."""
+    differ in their parameters alone share their code. `judge(layer, description, code)` gets each kind of layer, and raises
+    Refused if its code is wrong."""
     import torch._inductor
 
     trained = differentiable(exported)
@@ -352,6 +353,8 @@ def compile_layers(exported, subject):
             if key not in places:
                 subject_text = type(subject.model.get_submodule(path)).__name__
                 description, code = compile_layer(layer)
+                if judge is not None:
+                    judge(layer, description, code)
                 place = places[key] = len(packages)
                 for which, content in code.items():
                     files[f"{FOLDER}{place}_{which}.so"] = content
@@ -363,9 +366,9 @@ def compile_layers(exported, subject):
             "dtype": str(subject.dtype).removeprefix("torch."), "packages": packages, "units": units}, files
 
 
-def add(exported, subject, path):
+def add(exported, subject, path, judge=None):
     """Compiles the layers and adds the code to the file at `path`. Returns the description."""
-    description, files = compile_layers(exported, subject)
+    description, files = compile_layers(exported, subject, judge)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
         root = archive.namelist()[0].partition("/")[0]
         archive.writestr(f"{root}/{DESCRIPTION}", json.dumps(description))

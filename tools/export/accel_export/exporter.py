@@ -101,12 +101,19 @@ class Exporter:
 
     def compile(self, recorded, subject, place):
         """Adds the compiled code of the layers to the file at `place`."""
-        from . import compiled
+        from . import check_compiled, compiled
         self.options.say(f"compiling {', '.join(subject.layers)}")
-        description = compiled.add(recorded.exported, subject, place)
+        judge = check_compiled.Judge(recorded.exported, subject, program.check_sizes(recorded, subject)) if self.options.check else None
+        description = compiled.add(recorded.exported, subject, place, judge)
         size = sum(sum(package["bytes"].values()) for package in description["packages"])
         self.options.say(f"compiled: {len(description['units'])} layers of {len(description['packages'])} kinds, {size / 1e6:.1f} MB, "
                          f"for torch {description['torch']}, {description['instruction_set']} and {description['dtype']}")
+        if judge is not None:
+            self.options.say("checked: the compiled code gives the outputs and gradients of the layers"
+                             f"{'' if judge.has_values else ' with made-up values'}: the largest difference is {judge.largest:.1g} of "
+                             "the largest value")
+            for path in judge.skipped:
+                self.options.say(f"warning: the compiled code of '{path}' was not compared, because it draws random numbers")
 
     def program(self):
         """Returns the program accel if it is needed."""
