@@ -97,6 +97,8 @@ tests/interop/test_export_tensor_parallel.py::test_a_file_is_right_with_the_weig
 tests/interop/test_export_tensor_parallel.py::test_a_file_with_whole_weights_is_the_plain_record[qwen3]
 tests/gpu/test_gpu_parallel.py::test_ranks_that_share_samples_equal_cpu_ranks[sim-tp]
 tests/gpu/test_gpu_parallel.py::test_ranks_that_share_samples_equal_cpu_ranks[sim-sp]
+tests/interop/test_export_tensor_parallel.py::test_it_trains_on_several_ranks_as_on_one_and_as_transformers_does[gpt_neox]
+tests/interop/test_compiled_check.py::test_right_code_is_right
 tests/e2e/test_determinism.py
 tests/e2e/test_uint8_pictures.py
 tests/interop/test_tensor_data.py::test_a_model_trains_as_in_python
