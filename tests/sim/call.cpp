@@ -81,6 +81,10 @@ void compute_shapes(const c10::OperatorHandle& op, Stack* stack, std::size_t fir
   } else if (name == "aten::_scaled_mm") {
     const auto dtype = (*stack)[first + 6].toOptional<at::ScalarType>();
     results = {tensor(0).new_empty({tensor(0).size(0), tensor(1).size(1)}, dtype.value_or(at::kBFloat16))};
+  } else if (name == "aten::abs") {
+    results = {at::empty_like(tensor(0))};
+  } else if (name == "aten::max" && stack->size() - first == 1) {
+    results = {tensor(0).new_empty({})};
   } else if (name == "aten::index_select") {
     std::vector<std::int64_t> sizes = tensor(0).sizes().vec();
     sizes.at(static_cast<std::size_t>((*stack)[first + 1].toInt())) = tensor(2).numel();
@@ -210,6 +214,7 @@ class Call {
   void leave_out() {
     const auto& arguments = op_.schema().arguments();
     std::vector<c10::IValue> written;
+    bool grows = false;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       c10::IValue& value = stack_[first_ + i];
       const bool is_written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
@@ -218,6 +223,8 @@ class Call {
         for (const Pair& pair : sim_) {
           if (!tensor.is_same(pair.alias)) continue;
           value = is_written ? pair.original : shape_of(pair.original);
+          // Many operators call their out form with an empty tensor.
+          grows = grows || (arguments[i].is_out() && pair.original.numel() == 0);
         }
       } else if (value.isTensorList()) {
         c10::List<at::Tensor> shapes;
@@ -227,6 +234,7 @@ class Call {
       if (is_written) written.push_back(value);
     }
     const std::size_t results = op_.schema().returns().size();
+    if (grows) grow_outputs();
     if (!written.empty() || results == 0) {
       stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
       stack_.insert(stack_.end(), written.begin(), written.begin() + static_cast<std::ptrdiff_t>(results));
@@ -239,6 +247,23 @@ class Call {
       c10::List<at::Tensor> tensors;
       for (const at::Tensor& shape : stack_[i].toTensorVector()) tensors.push_back(unwritten(shape));
       stack_[i] = tensors;
+    }
+  }
+
+  /// Gives the outputs of an out form the sizes of its results.
+  void grow_outputs() {
+    const auto& arguments = op_.schema().arguments();
+    Stack shapes(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    std::vector<at::Tensor> outputs;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].is_out()) continue;
+      outputs.push_back(shapes[i].toTensor());
+      shapes[i] = shape_of(outputs.back());
+    }
+    compute_shapes(op_, &shapes, 0);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i].resize_(shapes.at(i).toTensor().sizes());
+      work_.access(outputs[i], /*writes=*/true);
     }
   }
 

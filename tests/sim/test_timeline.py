@@ -9,7 +9,7 @@ import sim_device
 import train_runs
 
 # Products take long, and everything else little, so that a collective can be hidden behind the products of a unit.
-SPEEDS = "matrix_flops_32=2e12,launch_s=1e-7,kernel_s=1e-7,collective_s=1e-6"
+SPEEDS = "matrix_flops_8=4e12,matrix_flops_16=2e12,matrix_flops_32=2e12,launch_s=1e-7,kernel_s=1e-7,collective_s=1e-6"
 LAYERS = 4
 DEFAULT = 0
 HOST = 9999
@@ -119,11 +119,24 @@ def test_a_save_copies_beside_the_training(steps):
     assert small < 20
 
 
-def test_times_do_not_depend_on_what_is_computed(steps, monkeypatch):
+WIDTH = 512
+FLOAT8 = {"mixed_precision": "fp8", "fp8_config.enable_fsdp_float8_all_gather": False}
+
+
+@pytest.mark.parametrize("options", [{}, FLOAT8], ids=["float32", "float8"])
+def test_times_do_not_depend_on_what_is_computed(steps, monkeypatch, options):
     """Without computing large tensors, which a prediction for a large model leaves out."""
-    computed = steps(width=512)[2]
+    computed = steps(max_steps=2, width=WIDTH, **options)[1]
     monkeypatch.setenv("ACCEL_SIM_COMPUTE", "small")
-    left_out = steps(width=512)[2]
+    left_out = steps(max_steps=2, width=WIDTH, **options)[1]
     shorten = [[(event["name"], event["tid"], event["args"]["bytes"], round(event["dur"], 2)) for event in step
                 if event["tid"] != HOST] for step in (computed, left_out)]
     assert shorten[0] == shorten[1]
+    if not options:
+        return
+    # The first linear of the first block, which is a quarter of its weights, and the head have 16 bits.
+    tokens, block = 4 * 32, 12 * WIDTH * WIDTH
+    narrow = LAYERS * block - block // 4
+    wide = block // 4 + 256 * WIDTH
+    seconds = [sum(event["dur"] for event in events) * 1e-6 for events in (named(left_out, "aten::_scaled_mm"), products(left_out))]
+    assert seconds == pytest.approx([6 * tokens * narrow / 4e12, 6 * tokens * wide / 2e12], rel=1e-3)
