@@ -280,13 +280,15 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
 
 }  // namespace
 
-HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets, std::int64_t chunk_bytes) {
+HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
+                              std::optional<std::int64_t> chunk_bytes) {
+  const std::int64_t bytes = chunk_bytes.value_or(std::max(kHeadChunkBytes, head.hidden.numel() * 4));
   if (at::GradMode::is_enabled()) {
     const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
-    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, chunk_bytes, head.ranks), {}};
+    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, bytes, head.ranks), {}};
   }
   HeadPass pass(head, targets, /*has_grad=*/false);
-  pass.run(chunk_bytes);
+  pass.run(bytes);
   return {pass.loss(), pass.right()};
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "train/c10d/group.hpp"
 
@@ -35,23 +36,25 @@ struct HeadLoss {
   at::Tensor right;  ///< How many targets that count have the largest logit; undefined with grad.
 };
 
-/// The bytes of float32 logits that exist at a time. With fewer rows a GPU's kernels, and a CPU's reading of
-/// the weight, would take longer than the products.
+/// The least bytes of float32 logits that exist at a time. With fewer rows a GPU's kernels, and a CPU's
+/// reading of the weight, would take longer than the products.
 inline constexpr std::int64_t kHeadChunkBytes = std::int64_t{64} << 20;
 
 /// Returns cross_entropy, with torch.nn.CrossEntropyLoss's options and a z_loss, of the logits of a linear,
 /// but for rounding: the mean over the targets that count, and NaN if none does. Autocast is obeyed as by
 /// aten::linear.
 ///
-/// The logits never exist as a whole. The rows whose targets count are processed some at a time, and with
-/// grad this makes all gradients as well, in one pass: backward multiplies them by the gradient of the loss.
-/// So the weight need not exist in backward. Its gradient is added up in float32. Source: Liger-Kernel's
-/// LigerFusedLinearCrossEntropyFunction.
+/// The logits never exist as a whole. The rows whose targets count are processed some at a time: those of
+/// `chunk_bytes` of float32 logits, by default kHeadChunkBytes or as many as the gradient of the hidden
+/// states takes. Each part reads the weight and adds to its gradient, so that few large parts are better.
+/// With grad this makes all gradients as well, in one pass: backward multiplies them by the gradient of the
+/// loss. So the weight need not exist in backward. Its gradient is added up in float32. Source:
+/// Liger-Kernel's LigerFusedLinearCrossEntropyFunction.
 ///
 /// If several ranks have the classes, they exchange numbers of each row, and no logits: the largest logit,
 /// and sums. The loss and the gradient of the hidden states are then equal on all of them, bit for bit.
 /// Source: Megatron-LM's vocab_parallel_cross_entropy. Collective among them, with equal targets.
 HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
-                              std::int64_t chunk_bytes = kHeadChunkBytes);
+                              std::optional<std::int64_t> chunk_bytes = std::nullopt);
 
 }  // namespace accel::train
