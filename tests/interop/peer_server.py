@@ -98,10 +98,23 @@ def problem_of(running, deadline):
             if done:
                 rank, code = running.pop(pid), os.waitstatus_to_exitcode(status)
                 if code:
-                    return f"rank {rank} ended with {code}"
+                    return f"rank {rank} ended with {code if code > 0 else error_of(running) or code}"
         if time.monotonic() > deadline:
             return f"rank {min(running.values())} has not ended in time"
     return ""
+
+
+def error_of(running):
+    """Waits a little for a rank that has ended with an error of its own, of which another died. Returns its code, or 0."""
+    for _ in range(100):
+        for pid in list(running):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                del running[pid]
+                if (code := os.waitstatus_to_exitcode(status)) > 0:
+                    return code
+        time.sleep(0.01)
+    return 0
 
 
 def run(job):

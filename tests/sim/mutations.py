@@ -78,7 +78,7 @@ MUTATIONS = [
     Mutation("a gather of tensor parallelism is not waited for", "fsdp/tensor_linear.cpp", "ranks.all_gather(all, own.view(-1)).wait();",
              "ranks.all_gather(all, own.view(-1));", SHARED.format("tp")),
     Mutation("the sum of a gradient between linears that are cut is not waited for", "fsdp/unit.cpp",
-             "groups_.tp().all_reduce_sum(gradient).wait();", "groups_.tp().all_reduce_sum(gradient);", SHARED.format("tp")),
+             "groups_.tp().all_reduce_sum(sum).wait();", "groups_.tp().all_reduce_sum(sum);", SHARED.format("tp")),
     Mutation("attention does not wait for the heads of other ranks", "fsdp/sequence_parallel.cpp",
              "all_to_all(out.reshape({-1}), in.reshape({-1})).wait();", "all_to_all(out.reshape({-1}), in.reshape({-1}));",
              SHARED.format("sp")),

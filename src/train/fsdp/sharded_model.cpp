@@ -203,7 +203,7 @@ void ShardedModel::use_tensor_plan(const TensorPlan& plan) {
   tensor_linears_.emplace(module_, plan, groups_.tp());
   for (const TensorModule& module : plan.modules) {
     if (!head_.is_found() || module.module != head_.module) continue;
-    cuts_head_ = module.style == TensorStyle::kColwiseGather;
+    cuts_head_ = module.style == TensorStyle::kColwiseGather && head_.has_own_weight;
     if (!cuts_head_) {
       head_.missing = fmt::format("tensor parallelism gives '{}' the style {}", text_of_module(module.module),
                                   name_of(module.style));

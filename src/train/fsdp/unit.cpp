@@ -24,6 +24,9 @@ std::int64_t trainable_parameters(std::span<const std::unique_ptr<FlatBuffer>> b
   return static_cast<std::int64_t>(count);
 }
 
+/// Gradients of fewer numbers may be equal on several ranks by chance, in 16 bits.
+constexpr std::int64_t kFewest = 16;
+
 }  // namespace
 
 class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook {
@@ -212,19 +215,20 @@ bool Unit::owns(const at::Tensor& tensor) const {
                                     [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
 }
 
-bool Unit::require_parts(const ParameterSpec& parameter, const at::Tensor& own, const at::Tensor& sum) const {
-  const auto size = static_cast<double>(groups_.tp().size());
-  const auto all = sum.norm(2, at::kDouble).item<double>();
-  if (all == 0 || !std::isfinite(all)) return false;
-  const auto difference = (sum.to(at::kDouble) - own.to(at::kDouble) * size).norm().item<double>();
-  // What the rounding of the sum may do.
-  const double same = own.scalar_type() == at::kFloat || own.scalar_type() == at::kDouble ? 1e-5 : 1e-2;
-  if (difference > same * all) return true;
-  throw Error(
-      ErrorKind::kUsage,
-      fmt::format("the gradient of '{}' is the same on the {} ranks of tensor parallelism, and their sum "
-                  "would be {} times the gradient",
-                  parameter.fqns.front(), groups_.tp().size(), groups_.tp().size()))
+bool Unit::require_parts(const ParameterSpec& parameter, const at::Tensor& own) const {
+  if (own.numel() < kFewest) return true;
+  // All ranks see the same two tensors, and go on or end together.
+  const at::ScalarType dtype = own.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor largest = own.to(dtype).clone(at::MemoryFormat::Contiguous);
+  const at::Tensor least = largest.neg();
+  groups_.tp().all_reduce_max(largest).wait();
+  groups_.tp().all_reduce_max(least).wait();
+  if (largest.ne(least.neg()).any().item<bool>()) return true;
+  if (!largest.any().item<bool>()) return false;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("the gradient of '{}' is the same on the {} ranks of tensor parallelism, and their "
+                          "sum would be {} times the gradient",
+                          parameter.fqns.front(), groups_.tp().size(), groups_.tp().size()))
       .hint(
           "take the style replicated_with_grad_allreduce from its module: it is for what is whole between "
           "linears that are cut");
@@ -246,7 +250,7 @@ void Unit::add_gradient(FlatBuffer& buffer, std::size_t index, const at::Tensor&
   const at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
   groups_.tp().all_reduce_sum(sum).wait();
   const bool is_known = partial_.contains({&buffer, index});
-  if (!is_known && require_parts(spec, gradient, sum)) partial_.insert({&buffer, index});
+  if (!is_known && require_parts(spec, gradient)) partial_.insert({&buffer, index});
   buffer.add_gradient(index, sum);
 }
 

@@ -103,11 +103,10 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
   /// Adds it to the flat gradient. A part of a gradient is summed along tp first.
   void add_gradient(FlatBuffer& buffer, std::size_t index, const at::Tensor& gradient);
-  /// Whether the gradient of a parameter, `own`, is another one on each rank along tp, as it is if `sum` is
-  /// to be its gradient; false if it is 0 or not finite everywhere. Throws Error (kUsage) if all ranks have
-  /// the same.
-  [[nodiscard]] bool require_parts(const ParameterSpec& parameter, const at::Tensor& own,
-                                   const at::Tensor& sum) const;
+  /// Whether ranks along tp have different gradients `own` of a parameter, as they do of one whose gradient
+  /// is their sum; false if all have 0. Throws Error (kUsage), on all of them, if they have the same.
+  /// Collective among them.
+  [[nodiscard]] bool require_parts(const ParameterSpec& parameter, const at::Tensor& own) const;
   /// Hooks on the inputs of a call with grad: the unit may be resharded when their gradients are there.
   void hook_inputs(std::span<const c10::IValue> arguments);
   /// A hook on an output of a call: the unit is unsharded when its gradient comes.

@@ -69,7 +69,7 @@ class HeadPass {
       // backward() multiplies by a scalar on the device, which CUDA rounds to the dtype of the other factor.
       const at::TensorOptions sums = head_.hidden.options().dtype(dtype_);
       hidden_gradient_ =
-          rows_.defined() ? at::zeros_like(head_.hidden, sums) : at::empty_like(head_.hidden, sums);
+          rows_.defined() ? at::zeros(head_.hidden.sizes(), sums) : at::empty(head_.hidden.sizes(), sums);
     }
     const std::int64_t rows = std::max<std::int64_t>(chunk_bytes / (head_.weight.size(0) * 4), 1);
     for (std::int64_t first = 0; first < targets_.counted; first += rows)
@@ -282,7 +282,9 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
 
 HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
                               std::optional<std::int64_t> chunk_bytes) {
-  const std::int64_t bytes = chunk_bytes.value_or(std::max(kHeadChunkBytes, head.hidden.numel() * 4));
+  const bool has_gradient = at::GradMode::is_enabled() && head.hidden.requires_grad();
+  const std::int64_t bytes = chunk_bytes.value_or(
+      has_gradient ? std::max(kHeadChunkBytes, head.hidden.numel() * std::int64_t{4}) : kHeadChunkBytes);
   if (at::GradMode::is_enabled()) {
     const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
     return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, bytes, head.ranks), {}};

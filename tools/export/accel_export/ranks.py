@@ -3,6 +3,7 @@
 import torch
 from torch.utils import _pytree as pytree
 
+from .compiled import is_without_gradients
 from .inputs import tensors
 from .tensor_parallel import Unsuited, aten, module_of, pattern_of
 
@@ -27,8 +28,9 @@ class Ranks(torch.fx.Interpreter):
     def __init__(self, exported, styles, size):
         super().__init__(exported.graph_module)
         self.styles, self.size = styles, size
+        used = {node.target for node in exported.graph.find_nodes(op="placeholder") if node.users}
         self.trained = {key: name for key, name in exported.graph_signature.inputs_to_parameters.items()
-                        if exported.state_dict[name].requires_grad}
+                        if key in used and exported.state_dict[name].requires_grad}
         self.origins = {}  # The parameters that a node's value is differentiated by.
         self.partial = set()  # Those of which each rank computes a part of the gradient.
 
@@ -37,7 +39,7 @@ class Ranks(torch.fx.Interpreter):
         leaves = [leaf[0] if is_cut(leaf) else leaf for leaf in pytree.tree_leaves(result, is_leaf=is_cut)]
         is_differentiated = any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in leaves)
         origins = {self.trained[node.target]} if node.op == "placeholder" and node.target in self.trained else set()
-        if is_differentiated and node.target is not aten.detach.default:
+        if is_differentiated and node.target is not aten.detach.default and not is_without_gradients(node):
             origins = origins.union(*(self.origins[one] for one in node.all_input_nodes))
         self.origins[node] = origins
         return result
@@ -47,19 +49,21 @@ class Ranks(torch.fx.Interpreter):
         for one in node.all_input_nodes:
             parts = pytree.tree_leaves(self.env[one], is_leaf=is_cut)  # Several, of an operator such as chunk.
             if not any(map(is_cut, parts)) and self.origins[one]:
-                names = sorted(name for name in self.origins[one] if self.style_of(name) != SUMMED)
+                names = sorted(name for name in self.origins[one] if not self.is_summed(name))
                 if names:
                     raise Unsuited(f"in '{module_of(node)}' {node.target} takes a part on each rank and something whole, and "
                                    f"transformers' plan does not sum the gradient of '{names[0]}' over the ranks")
                 self.partial |= self.origins[one]
 
-    def style_of(self, parameter):
-        return self.styles.get(pattern_of(parameter.rpartition(".")[0]))
+    def is_summed(self, parameter):
+        """Whether a module around the parameter has the style."""
+        names = parameter.split(".")
+        return any(self.styles.get(pattern_of(".".join(names[:count]))) == SUMMED for count in range(1, len(names)))
 
     def require_parts(self):
         """A gradient that is whole on each rank must not be summed."""
         for name in self.trained.values():
-            if self.style_of(name) == SUMMED and name not in self.partial:
+            if self.is_summed(name) and name not in self.partial:
                 raise Unsuited(f"transformers' plan sums the gradient of '{name}' over the ranks, and each has all of it")
 
     def computed(self, node):

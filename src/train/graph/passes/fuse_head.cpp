@@ -97,6 +97,7 @@ class HeadFollower {
   }
 
   [[nodiscard]] const std::string& module() const { return module_; }
+  [[nodiscard]] bool has_own_weight() const { return has_own_weight_; }
 
  private:
   struct MethodCopy {
@@ -130,6 +131,9 @@ class HeadFollower {
 
   std::string replace(Node* linear, const std::string& path) {
     Graph& graph = *copies_.back().graph;
+    const Node* weight = linear->input(1)->node();
+    has_own_weight_ = weight->kind() == c10::prim::GetAttr && weight->input() == graph.inputs().at(0) &&
+                      weight->s(c10::attr::name) == "weight";
     Node* head = graph.create(c10::Symbol::fromQualString(kFusedHead), linear->inputs(), 1);
     head->output()->setType(c10::TensorType::get());
     head->setSourceRange(linear->sourceRange());
@@ -143,6 +147,7 @@ class HeadFollower {
 
   std::vector<MethodCopy> copies_;
   std::string module_;
+  bool has_own_weight_ = false;
 };
 
 OutputPart part_named(const torch::jit::Function& forward, const std::string& output) {
@@ -167,6 +172,7 @@ FoundHead add_fused_forward(const torch::jit::Module& root, const std::string& o
                       : follower.follow(root.type(), "forward", part_named(*forward, output), "");
   if (!found.is_found()) return found;
   found.module = follower.module();
+  found.has_own_weight = follower.has_own_weight();
   follower.add(root);
   return found;
 }

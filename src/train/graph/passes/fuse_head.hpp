@@ -8,8 +8,9 @@ namespace accel::train {
 
 /// The linear with which a model ends.
 struct FoundHead {
-  std::string module;   ///< The path of the module that computes it; empty for the root.
-  std::string missing;  ///< Why there is none; empty if there is one.
+  std::string module;           ///< The path of the module that computes it; empty for the root.
+  std::string missing;          ///< Why there is none; empty if there is one.
+  bool has_own_weight = false;  ///< Its weight is the module's `weight`.
 
   [[nodiscard]] bool is_found() const { return missing.empty(); }
 };

@@ -152,9 +152,11 @@ TEST_P(LinearCrossEntropyTest, RanksWithAPartOfTheClassesGetLossAndGradientsOfAl
   const at::Tensor best = at::linear(head.head.hidden, head.head.weight, head.head.bias).argmax(1);
   const auto right = best.eq(head.targets.classes).sum().item<std::int64_t>();
   testing::on_ranks(kRanks, kRanks, testing::test_port(), [&](Group& ranks) {
-    const LinearHead own = {
-        head.head.hidden.detach().clone().set_requires_grad(true), own_part(head.head.weight, ranks),
-        head.head.bias.defined() ? own_part(head.head.bias, ranks) : at::Tensor(), &ranks};
+    // Hidden states of a convolution have the numbers of a column side by side.
+    const at::Tensor hidden = head.head.hidden.detach().t().contiguous().t();
+    const LinearHead own = {hidden.set_requires_grad(true), own_part(head.head.weight, ranks),
+                            head.head.bias.defined() ? own_part(head.head.bias, ranks) : at::Tensor(),
+                            &ranks};
     const at::Tensor loss = linear_cross_entropy(own, head.targets, kChunk).loss;
     EXPECT_TRUE(at::allclose(loss, expected, 1e-12, 1e-12)) << loss << expected;
     (loss * 3).backward();
@@ -163,7 +165,7 @@ TEST_P(LinearCrossEntropyTest, RanksWithAPartOfTheClassesGetLossAndGradientsOfAl
     if (own.bias.defined()) {
       EXPECT_TRUE(at::allclose(own.bias.grad(), own_part(theirs[2], ranks), 1e-10, 1e-12));
     }
-    const at::Tensor shared = at::cat({loss.detach().view(1), own.hidden.grad().view(-1)});
+    const at::Tensor shared = at::cat({loss.detach().view(1), own.hidden.grad().reshape({-1})});
     const at::Tensor all = at::empty({kRanks * shared.numel()}, shared.options());
     ranks.all_gather(all, shared).wait();
     for (const at::Tensor& other : all.chunk(kRanks)) EXPECT_TRUE(other.equal(shared));
