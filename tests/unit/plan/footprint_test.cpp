@@ -261,7 +261,7 @@ TEST(FootprintTest, TensorParallelismCutsMemoryAndTheSameCheckpointIsWritten) {
   model.parameters[1].shape = {4096, 64};
   const Footprint whole = footprint(model, {.mesh = {1, 2}});
   const TensorPlan plan = plan_tensors(model, {{"up", "colwise"}}, {}, 4);
-  const Footprint cut = footprint(with_tensor_parts(model, plan, 1), {.mesh = {1, 2, 4}});
+  const Footprint cut = footprint(with_tensor_parts(model, plan, 1), {.mesh = {1, 2, 1, 4}});
   ASSERT_EQ(whole.units[0].module, "blocks.0");
   EXPECT_EQ(cut.units[0].shard_bytes * 4, whole.units[0].shard_bytes);
   EXPECT_EQ(cut.units[0].optimizer_bytes * 4, whole.units[0].optimizer_bytes);
