@@ -143,7 +143,7 @@ def same(ours, theirs, exact, what):
         # most 960. A parameter has moved by less than 2, and its root of 960 squares may be wrong by 960 roundings of 6e-8.
         is_state = ".state." in what
         assert torch.allclose(ours, theirs, rtol=2e-5 if is_state else 0, atol=0 if is_state else 1e-4), what
-    elif exact == "near" or exact and ours.numel() % 16 == 7:
+    elif exact and ours.numel() % 16 == 7:
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), what
     elif exact:
         assert torch.equal(ours, theirs), f"{what}: {(ours - theirs).abs().max().item():.1e}"
@@ -213,14 +213,18 @@ def test_a_run_goes_on_at_another_world_size_and_in_python(accel, net, tmp_path,
         wanted = get_optimizer_state_dict(net, optimizer)
         dcp.load({"optimizer": wanted}, checkpoint_id=first / f"optimizer_{i}", no_dist=True)
         set_optimizer_state_dict(net, optimizer, wanted)
+        # The checkpoint says "fused: None", with which torch goes on without its fused kernel. On some processors that one rounds
+        # a few numbers otherwise.
+        for group in optimizer.param_groups:
+            if "fused" in group:
+                group["fused"] = True
     data = batches(1)
     for _ in range(20):  # 10 steps of 2 ranks.
         next(data)
     train(net, optimizers, data, 1, 10)
     said = accel("launch", config_of(tmp_path, 1, name, STEPS)).stderr
     assert "resumed from" in said
-    # On some processors one number in a hundred is rounded otherwise after torch has loaded the state.
-    require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, "near", tmp_path / "merged")
+    require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, True, tmp_path / "merged")
 
 
 def test_groups_have_their_own_rates_and_optimizers(accel, net, tmp_path):

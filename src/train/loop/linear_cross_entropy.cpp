@@ -100,7 +100,7 @@ class HeadPass {
     at::Tensor logarithms;  ///< [rows, classes of this rank], of the probabilities.
     at::Tensor picked;      ///< The logarithms of the targets.
     at::Tensor sums;        ///< The weighted sums of logarithms, for label smoothing.
-    at::Tensor logsumexp;   ///< For z_loss.
+    at::Tensor logsumexp;   ///< Those of the logits; undefined without a z_loss.
   };
 
   /// The sum over the classes of a row that label smoothing takes: with weights, if there are some.
@@ -131,7 +131,7 @@ class HeadPass {
     at::Tensor largest = own_largest.clone();
     ranks.all_reduce_max(largest).wait();
     if (counts_right_) {
-      // Of equal logits the first counts, as with argmax.
+      // The first of equal logits counts, as with argmax.
       const at::Tensor lead =
           (own_index + first).neg_().masked_fill_(own_largest.ne(largest), -head_.classes());
       ranks.all_reduce_max(lead).wait();
