@@ -213,8 +213,8 @@ def test_a_run_goes_on_at_another_world_size_and_in_python(accel, net, tmp_path,
         wanted = get_optimizer_state_dict(net, optimizer)
         dcp.load({"optimizer": wanted}, checkpoint_id=first / f"optimizer_{i}", no_dist=True)
         set_optimizer_state_dict(net, optimizer, wanted)
-        # The checkpoint says "fused: None", with which torch goes on without its fused kernel. On some processors that one rounds
-        # a few numbers otherwise.
+        # The checkpoint says "fused: None", with which torch would leave its fused kernel. The plain one rounds a few numbers
+        # otherwise on some processors.
         for group in optimizer.param_groups:
             if "fused" in group:
                 group["fused"] = True

@@ -204,10 +204,8 @@ void ShardedModel::use_tensor_plan(const TensorPlan& plan) {
   for (const TensorModule& module : plan.modules) {
     if (!head_.is_found() || module.module != head_.module) continue;
     cuts_head_ = module.style == TensorStyle::kColwiseGather && head_.has_own_weight;
-    if (!cuts_head_) {
-      head_.missing = fmt::format("tensor parallelism gives '{}' the style {}", text_of_module(module.module),
-                                  name_of(module.style));
-    }
+    if (!cuts_head_)
+      head_.missing = fmt::format("tensor parallelism cuts '{}'", text_of_module(module.module));
   }
   if (groups_.world().rank() == 0) log::info(plan.summary());
 }

@@ -99,6 +99,15 @@ TEST(FuseHeadTest, TuplesDictsAndMethodsAreFollowed) {
   }
 }
 
+TEST(FuseHeadTest, AHeadThatIsNotTheWeightOfItsModuleIsKnown) {
+  EXPECT_TRUE(add_fused_forward(model("  return self.first.forward(x)\n"), "0").has_own_weight);
+  EXPECT_TRUE(add_fused_forward(model("  return torch.linear(x, self.weight, None)\n"), "0").has_own_weight);
+  const FoundHead other = add_fused_forward(model("  return torch.linear(x, self.weight + 1, None)\n"), "0");
+  ASSERT_TRUE(other.is_found()) << other.missing;
+  EXPECT_FALSE(other.has_own_weight);
+  EXPECT_FALSE(add_fused_forward(model("  return torch.linear(x, self.first.weight)\n"), "0").has_own_weight);
+}
+
 TEST(FuseHeadTest, WhatUsesOrChangesTheLogitsIsNamed) {
   struct Case {
     const char* body;
