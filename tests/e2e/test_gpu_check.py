@@ -117,10 +117,10 @@ def test_errors_that_a_sanitizer_counts_fail_its_test(accel_path, tmp_path, monk
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(sanitizer, "GPU", gpu_runs.CPU)
     if errors == 0:
-        sanitizer.test_two_steps_are_clean(accel_path, tmp_path, "memcheck")
+        sanitizer.test_two_steps_are_clean_under_memcheck(accel_path, tmp_path)
     else:
         with pytest.raises(AssertionError, match="1 errors"):
-            sanitizer.test_two_steps_are_clean(accel_path, tmp_path, "memcheck")
+            sanitizer.test_two_steps_are_clean_under_memcheck(accel_path, tmp_path)
 
 
 def test_the_operations_of_a_model_are_those_that_torch_counts():

@@ -7,7 +7,9 @@ import pathlib
 
 import pytest
 
-GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+from gpu_runs import real_gpus
+
+GPUS = real_gpus()
 BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build"))
 SIM = BUILD / "tests/sim/accel-sim.so"
 

@@ -1,11 +1,17 @@
 """Starts the runs of tests/train_runs.py on a GPU or on CPU ranks."""
 
 import json
+import pathlib
 
 import train_runs
 
 GPU = {"use_cpu": False, "gpu_ids": "0"}
 CPU = {"use_cpu": True}
+
+
+def real_gpus():
+    """The number of this machine's GPUs."""
+    return len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
 
 
 def gpus(count):

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import save_file
 
 import train_runs
-from gpu_runs import CPU, gpus, launch, worst
+from gpu_runs import CPU, GPU, gpus, launch, real_gpus, worst
 
 # As in test_gpu_ranks.py.
 CLOSE = 2e-4
@@ -128,18 +128,19 @@ def waits_of_the_host(trace):
     return steps
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.gpus(CASES[case][0])) for case in CASES])
+@pytest.mark.parametrize("case", CASES)
 def test_ranks_that_share_samples_equal_cpu_ranks(accel, accelerator, source, tmp_path, case):
     """The simulated device computes with the kernels of a CPU, so that in float32 nothing differs. Only the squares of the
-    norm are added in another order, for which nothing is clipped."""
+    norm are added in another order, for which nothing is clipped. With too few GPUs the ranks share one, over Gloo."""
     ranks, flags, options = CASES[case]
+    where = gpus(ranks) if accelerator == "sim" or real_gpus() >= ranks else GPU
     options = {
         "model": {"path": str(source / "net.pt"), "inputs": ["input_ids", "position_ids"], "fused_head": "never"},
         "data.train": {"format": "documents", "path": str(source / "data.safetensors"), "sequence_length": LENGTH, "packing": "best_fit"},
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer", "max_steps": STEPS, "max_grad_norm": 1e9, **options}
     env = {**POISON, "ACCEL_SIM_TRACE": str(tmp_path / "trace")}
-    gpu, said = launch(accel, tmp_path, *flags, where=gpus(ranks), ranks=ranks, env=env, **options)
-    assert f"backend {options.get('launch.backend', 'nccl')}" in said
+    gpu, said = launch(accel, tmp_path, *flags, where=where, ranks=ranks, env=env, **options)
+    assert f"backend {'gloo' if where is GPU else options.get('launch.backend', 'nccl')}" in said
     # CPU ranks come last: the device names what is not waited for, and they have wrong numbers (tests/sim/mutations.py).
     cpu, _ = launch(accel, tmp_path, *flags, where=CPU, ranks=ranks, **options)
     if accelerator == "sim" and not flags:
