@@ -2,7 +2,7 @@
 """Compares a training step on GPUs with torch's fully_shard, eager and with torch.compile. The models are GPTs of 125
 million and 1 billion parameters in bfloat16, and each GPU has one rank.
 
-    tools/dev bench gpu-step [--models 125m,1b] [--ranks 1] [--steps 30] [--repeat 3]
+    tools/dev bench gpu-step [--models 125m,1b] [--ranks 1] [--steps 30] [--repeat 3] [--rows "accel;accel, fp8"]
 
 If nothing can be installed, run python3 bench/gpu_step.py --accel build/src/cli/accel with a python3 that has torch.
 accel and its peers take turns, and the first ten steps do not count. Each value is a median, with the range of the
@@ -30,6 +30,7 @@ MODELS = {
     "125m": ({"vocabulary": 50304, "length": 1024, "width": 768, "layers": 12, "heads": 12}, 16),
     "1b": ({"vocabulary": 50304, "length": 1024, "width": 2048, "layers": 20, "heads": 16}, 8),
 }
+ROWS = ["fully_shard", "fully_shard, torch.compile", "accel", "accel, from .pt2", "accel, whole logits", "accel, fp8"]
 WARM_UP = 10  # torch.compile compiles during the first steps.
 # Products of bfloat16 a second without sparsity, from NVIDIA's data sheets. Other GPUs have no MFU.
 PEAKS = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H200": 989.4e12, "NVIDIA A100-SXM4-40GB": 312e12,
@@ -59,10 +60,10 @@ def prepare(folder, sizes, batch, ranks, steps):
     return sum(parameter.numel() for parameter in model.parameters()), flops_per_token(model, sizes)
 
 
-def measure_accel(options, folder, sizes, batch, file="gpt.pt"):
-    changes = {"use_cpu": options.device == "cpu", "mixed_precision": "bf16"}
+def measure_accel(options, folder, sizes, batch, file="gpt.pt", precision="bf16", **model):
+    changes = {"use_cpu": options.device == "cpu", "mixed_precision": precision}
     lines, times = run_and_time_accel(options.accel, folder, options.ranks, options.steps, "auto", sizes=sizes, batch=batch,
-                                      model={"path": str(folder / file), "init": {"std": 0.02}}, **changes)
+                                      model={"path": str(folder / file), "init": {"std": 0.02}, **model}, **changes)
     memory = lines[-1].get("max_memory_allocated_bytes", lines[-1]["max_rss_bytes"])
     seconds = statistics.median(line["step_time_s"] for line in lines[WARM_UP:])
     return seconds, memory, seconds - times["reduce_s"] / options.steps, lines[-1]["loss"]
@@ -92,7 +93,10 @@ def table(name, options):
             "fully_shard, torch.compile": lambda: measure_peer(options, folder, sizes, batch, True),
             "accel": lambda: measure_accel(options, folder, sizes, batch),
             "accel, from .pt2": lambda: measure_accel(options, folder, sizes, batch, "gpt.pt2"),
+            "accel, whole logits": lambda: measure_accel(options, folder, sizes, batch, fused_head="never"),
+            "accel, fp8": lambda: measure_accel(options, folder, sizes, batch, precision="fp8"),
         }
+        rows = {row: rows[row] for row in options.rows}
         results = {row: [] for row in rows}
         for _ in range(options.repeat):
             for row, measure in rows.items():
@@ -101,9 +105,9 @@ def table(name, options):
     where = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     peak_flops = PEAKS.get(where, 0) * options.ranks
     print(f"\n{parameters / 1e6:.1f} million parameters, {options.ranks} x {where}, {batch} x {sizes['length']} tokens a rank, bfloat16, "
-          f"torch {torch.__version__}\n\n| | tokens/s | range | of fully_shard's | MFU | host | peak memory | of fully_shard's | last loss |\n"
+          f"torch {torch.__version__}\n\n| | tokens/s | range | of the first | MFU | host | peak memory | of the first | last loss |\n"
           "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    seconds, peak, *_ = (statistics.median(values) for values in zip(*results["fully_shard"]))
+    seconds, peak, *_ = (statistics.median(values) for values in zip(*next(iter(results.values()))))
     rows = []
     for row, values in results.items():
         times, memory, host, losses = zip(*values)
@@ -125,6 +129,8 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rows", type=lambda text: text.split(";"), default=ROWS[:4], metavar="ROW;...",
+                        help=f"what to measure, of: {'; '.join(ROWS)}. Ratios are those to the first")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     options.accel = str(pathlib.Path(options.accel).resolve())
@@ -135,6 +141,8 @@ def main():
     unknown = set(options.models.split(",")) - set(MODELS)
     if unknown:
         sys.exit(f"gpu_step: no such model: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    if unknown := set(options.rows) - set(ROWS):
+        sys.exit(f"gpu_step: no such row: {'; '.join(sorted(unknown))}; there are {'; '.join(ROWS)}")
     rows = []
     for name in options.models.split(","):
         rows += table(name, options)

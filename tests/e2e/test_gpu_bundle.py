@@ -66,7 +66,7 @@ def test_its_bench_finds_its_files(bundle):
 
 
 def test_its_one_command_runs_every_stage_and_says_what_failed(bundle, tmp_path):
-    """Without a GPU each stage fails for want of one, and that of the sanitizer is skipped by name if it is not there."""
+    """Without a GPU each stage fails for want of one, and the sanitizer's are skipped by name if it is not there."""
     if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
     environment = {**os.environ, "ACCEL_BUILD_DIR": str(bundle / "build"), "CUDA_VISIBLE_DEVICES": ""}
@@ -74,7 +74,7 @@ def test_its_one_command_runs_every_stage_and_says_what_failed(bundle, tmp_path)
                           capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     results = {row["stage"]: row for row in map(json.loads, (tmp_path / "out/results.jsonl").read_text().splitlines())}
-    assert list(results) == ["versions", "nccl", "parity", "gloo", "125m", "1b", "rest", "memcheck"]
+    assert list(results) == ["versions", "nccl", "parity", "gloo", "125m", "1b", "rest", "memcheck", "racecheck"]
     assert results["versions"]["status"] == "failed" and results["versions"]["tests"]["failed"] == 0
     assert results["versions"]["tests"]["passed"] > 3 and "accel 0." in (tmp_path / "out/versions.log").read_text()
     for stage in ("nccl", "parity", "gloo", "rest"):
@@ -82,7 +82,8 @@ def test_its_one_command_runs_every_stage_and_says_what_failed(bundle, tmp_path)
         assert results[stage]["tests"]["skipped"] > 0
     for stage in ("125m", "1b"):
         assert results[stage]["status"] == "failed" and "torch sees no GPU here" in (tmp_path / f"out/{stage}.log").read_text()
-    assert results["memcheck"]["status"] == ("failed" if shutil.which("compute-sanitizer") else "skipped")
+    for stage in ("memcheck", "racecheck"):
+        assert results[stage]["status"] == ("failed" if shutil.which("compute-sanitizer") else "skipped")
     assert done.stdout == (tmp_path / "out/summary.txt").read_text()
     again = subprocess.run([sys.executable, bundle / "tools/gpu-check", tmp_path / "out"], capture_output=True, text=True)
     assert again.returncode == 1 and "is there already" in again.stderr

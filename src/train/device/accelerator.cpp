@@ -48,10 +48,13 @@ c10::Device load_accelerator(int index) {
   return {type, static_cast<c10::DeviceIndex>(index)};
 }
 
+void* optional_accelerator_symbol(const char* name) {
+  return module == nullptr ? nullptr : ::dlsym(module, name);
+}
+
 void* accelerator_symbol(const char* name) {
-  if (module == nullptr) return nullptr;
-  void* const symbol = ::dlsym(module, name);
-  if (symbol == nullptr)
+  void* const symbol = optional_accelerator_symbol(name);
+  if (module != nullptr && symbol == nullptr)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kCudaModuleFile));
   return symbol;
 }

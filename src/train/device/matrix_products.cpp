@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUFunctions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
@@ -96,6 +97,16 @@ void multiply_with_onednn() {
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   library->impl("mm", TORCH_FN(mm));
   library->impl("addmm", TORCH_FN(addmm));
+}
+
+bool multiplies_to_float32(const at::Tensor& tensor) {
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  const c10::DispatchKey key = c10::highestPriorityBackendTypeId(tensor.key_set());
+  const auto has = [&](const char* name, const char* overload) {
+    const auto schema = dispatcher.findSchema({name, overload});
+    return schema && schema->hasKernelForDispatchKey(key);
+  };
+  return has("aten::mm", "dtype") && has("aten::addmm", "dtype_out");
 }
 
 void allow_tf32(bool allows) {

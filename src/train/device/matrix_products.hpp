@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 namespace accel::train {
 
 /// Whether libtorch has oneDNN's product, and the processor and ONEDNN_MAX_CPU_ISA allow what it needs:
@@ -16,6 +18,10 @@ namespace accel::train {
 /// MKL's by rounding. Affects the whole process: call it at most once, before the first product, and only if
 /// onednn_can_multiply().
 void multiply_with_onednn();
+
+/// Whether the device of `tensor`, of 16 bits, has products with float32 results, as CUDA has: aten::mm and
+/// aten::addmm with the dtype of the result.
+[[nodiscard]] bool multiplies_to_float32(const at::Tensor& tensor);
 
 /// Says for the whole process whether cuBLAS and cuDNN may round the factors of products of float32 to TF32,
 /// as torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 do together.

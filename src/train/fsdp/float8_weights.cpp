@@ -15,8 +15,6 @@ namespace accel::train {
 namespace {
 
 constexpr at::ScalarType kDtype = at::kFloat8_e4m3fn;
-/// So many elements are cast at a time: what lies between float32 and float8 takes five bytes for each.
-constexpr std::int64_t kCastElements = std::int64_t{4} << 20;
 
 /// `tensor` on `device`, without making the host wait for it.
 at::Tensor sent_to(const at::Tensor& tensor, at::Device device) {
@@ -47,12 +45,10 @@ void Float8Weights::cast(const at::Tensor& bytes, const at::Tensor& values, int 
   }
   const at::NoGradGuard no_grad;
   for (const ShardPiece& piece : pieces_of(layout_, shard)) {
-    const std::int64_t end = piece.shard_offset + piece.in_parameter.size();
-    for (std::int64_t begin = piece.shard_offset; begin < end; begin += kCastElements) {
-      const std::int64_t numel = std::min(kCastElements, end - begin);
-      bytes.narrow(0, begin, numel)
-          .copy_(float8_cast(values.narrow(0, begin, numel), gathered_[piece.parameter].scale, kDtype));
-    }
+    const auto part = [&](const at::Tensor& tensor) {
+      return tensor.narrow(0, piece.shard_offset, piece.in_parameter.size());
+    };
+    float8_cast_to(part(bytes), part(values), gathered_[piece.parameter].scale);
   }
 }
 

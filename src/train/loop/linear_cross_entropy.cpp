@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "train/device/matrix_products.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
@@ -42,7 +43,9 @@ class HeadPass {
         wants_hidden_(has_grad && head.hidden.requires_grad()),
         wants_weight_(has_grad && head.weight.requires_grad()),
         wants_bias_(has_grad && head.bias.defined() && head.bias.requires_grad()),
-        counts_right_(!has_grad) {}
+        counts_right_(!has_grad),
+        is_wide_(at::isReducedFloatingType(head_.hidden.scalar_type()) &&
+                 multiplies_to_float32(head_.hidden)) {}
 
   void run(std::int64_t chunk_bytes) {
     const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
@@ -158,12 +161,20 @@ class HeadPass {
     return rows;
   }
 
+  /// In float32 or float64, not rounded to 16 bits first where the device can.
+  [[nodiscard]] at::Tensor logits_of(const at::Tensor& hidden) const {
+    if (!is_wide_) return at::linear(hidden, head_.weight, head_.bias).to(dtype_);
+    at::Tensor logits = at::mm(hidden, head_.weight.t(), dtype_);
+    if (head_.bias.defined()) logits.add_(head_.bias);
+    return logits;
+  }
+
   void add_rows(std::int64_t first, std::int64_t rows) {
     const at::Tensor hidden = of_rows(head_.hidden, first, rows);
     const at::Tensor targets = of_rows(targets_.classes, first, rows).unsqueeze(1);
     Rows own;
     {
-      const at::Tensor values = at::linear(hidden, head_.weight, head_.bias).to(dtype_);
+      const at::Tensor values = logits_of(hidden);
       own = head_.ranks == nullptr ? whole_rows(values, targets) : own_rows(values, targets);
     }
     // The rows' weights of their targets, [rows, 1], and the weights of all classes in label smoothing.
@@ -179,13 +190,16 @@ class HeadPass {
     loss_.add_(losses.sum(at::kDouble));
     if (!wants_hidden_ && !wants_weight_ && !wants_bias_) return;
 
-    // The softmax has a factor for each row, in the place of its logarithms.
-    at::Tensor factor = of_target;
-    if (smoothing != 0)
-      factor = factor +
-               (weights.defined() ? weights.sum() / classes : at::ones({}, of_target.options())) * smoothing;
-    if (own.logsumexp.defined()) factor = factor + own.logsumexp * (z_factor_ * 2);
-    at::Tensor gradient = own.logarithms.exp_().mul_(factor);
+    // The softmax takes the place of its logarithms, and has a factor for each row.
+    at::Tensor gradient = own.logarithms.exp_();
+    if (weights.defined() || own.logsumexp.defined()) {
+      at::Tensor factor = of_target;
+      if (smoothing != 0)
+        factor = factor + (weights.defined() ? weights.sum() / classes : at::ones({}, of_target.options())) *
+                              smoothing;
+      if (own.logsumexp.defined()) factor = factor + own.logsumexp * (z_factor_ * 2);
+      gradient.mul_(factor);
+    }
     const at::Tensor own_target = own.is_own.defined() ? of_target * own.is_own : of_target;
     gradient.scatter_add_(1, own.columns, -own_target);
     if (smoothing != 0 && weights.defined()) gradient.sub_(own_weights_ * (smoothing / classes));
@@ -210,6 +224,11 @@ class HeadPass {
     const at::Tensor right = is_float16 ? hidden.to(dtype_) : hidden;
     if (weight_gradient_.defined() && left.scalar_type() == dtype_) {
       weight_gradient_.addmm_(left, right);
+    } else if (is_wide_ && left.scalar_type() != dtype_) {
+      // No product in 16 bits goes through memory.
+      if (!weight_gradient_.defined())
+        weight_gradient_ = at::zeros({left.size(0), right.size(1)}, gradient.options());
+      at::addmm_out(weight_gradient_, weight_gradient_, left, right, dtype_);
     } else {
       add_to(weight_gradient_, left.mm(right).to(dtype_));
     }
@@ -234,6 +253,7 @@ class HeadPass {
   bool wants_weight_;
   bool wants_bias_;
   bool counts_right_;
+  bool is_wide_;     // Whether products of 16 bits have float32 results.
   at::Tensor rows_;  // The numbers of the rows whose targets count; undefined if all do.
   at::Tensor loss_;
   at::Tensor right_;
@@ -283,8 +303,11 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
 HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets,
                               std::optional<std::int64_t> chunk_bytes) {
   const bool has_gradient = at::GradMode::is_enabled() && head.hidden.requires_grad();
-  const std::int64_t bytes = chunk_bytes.value_or(
-      has_gradient ? std::max(kHeadChunkBytes, head.hidden.numel() * std::int64_t{4}) : kHeadChunkBytes);
+  std::int64_t bytes = chunk_bytes.value_or(kHeadChunkBytes);
+  if (has_gradient && !chunk_bytes) {
+    bytes = std::max(bytes, head.hidden.numel() * std::int64_t{4});
+    if (!head.hidden.is_cpu()) bytes = std::max(bytes, kHeadDeviceRows * head.weight.size(0) * 4);
+  }
   if (at::GradMode::is_enabled()) {
     const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
     return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, bytes, head.ranks), {}};

@@ -14,17 +14,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// A GPU's float8 products need a number of summands that is a multiple of this.
-constexpr std::int64_t kInnerMultiple = 16;
-
 /// The dimension of a matrix over which a scale is taken, or none for one scale.
 using ScaledOver = std::optional<std::int64_t>;
 
-Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver over, bool to_power_of_two) {
+/// With scales that are powers of two.
+Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver over) {
   const at::Tensor magnitude = at::abs(value);
   const at::Tensor amax = over ? at::amax(magnitude, *over, /*keepdim=*/true) : at::max(magnitude);
-  at::Tensor scale = float8_scale(amax, dtype);
-  if (to_power_of_two) scale = at::exp2(at::floor(at::log2(scale)));
+  const at::Tensor scale = at::exp2(at::floor(at::log2(float8_scale(amax, dtype))));
   return {float8_cast(value, scale, dtype), scale};
 }
 
@@ -39,7 +36,8 @@ at::Tensor padded(const at::Tensor& matrix, std::int64_t dim) {
   return whole;
 }
 
-/// The product on a GPU, whose kernels want a row-major and a column-major matrix.
+/// The product on a GPU, whose kernels want a row-major and a column-major matrix, and each scale at the
+/// beginning of an allocation: an H200 refused scales four bytes behind one.
 at::Tensor product_of_gpu(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType dtype, bool fast) {
   const at::Tensor left = padded(a.data, 1).contiguous();
   const at::Tensor right = padded(b.data, 0).t().contiguous().t();
@@ -67,6 +65,14 @@ at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType 
 }
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
+
+/// The matrix behind a gradient in a product of backward, or `gathered` if that is there.
+Float8Matrix right_factor(const at::Tensor& matrix, const Float8Matrix& gathered, bool rowwise,
+                          bool one_scale) {
+  if (gathered.scale.defined()) return float8_columns(gathered);
+  if (!rowwise) return float8_factors(matrix, at::kFloat8_e4m3fn, false, true).columns;
+  return to_float8(matrix, at::kFloat8_e4m3fn, one_scale ? std::nullopt : ScaledOver(0));
+}
 
 constexpr const char* kRowwise = "rowwise";
 constexpr const char* kInputShape = "input_shape";
@@ -96,9 +102,12 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     shape.back() = weight.size(0);
     if (input.numel() == 0)
       return at::zeros(shape, input.options().dtype(dtype));  // There is no largest value.
-    const ScaledOver inner = rowwise ? ScaledOver(1) : std::nullopt;
-    const Float8Matrix x = to_float8(as_matrix(input), at::kFloat8_e4m3fn, inner, rowwise);
-    const Float8Matrix w = is_gathered ? gathered : to_float8(weight, at::kFloat8_e4m3fn, inner, rowwise);
+    const auto left = [&](const at::Tensor& matrix) {
+      return rowwise ? to_float8(matrix, at::kFloat8_e4m3fn, 1)
+                     : float8_factors(matrix, at::kFloat8_e4m3fn, true, false).rows;
+    };
+    const Float8Matrix x = left(as_matrix(input));
+    const Float8Matrix w = is_gathered ? gathered : left(weight);
     return product(x, w.t(), dtype, /*fast=*/true).reshape(shape);
   }
 
@@ -106,11 +115,10 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& input = saved[0];
     const at::Tensor& weight = saved[1];
-    const at::Tensor& gathered_scale = saved[2];
+    const Float8Matrix gathered = {weight, saved[2]};
     const bool rowwise = context->saved_data.at(kRowwise).toBool();
     const bool is_plain = context->saved_data.at(kPlainWeightGradient).toBool();
     const at::ScalarType gradient_type = rowwise ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
-    const auto over = [&](std::int64_t dim) { return rowwise ? ScaledOver(dim) : std::nullopt; };
     const std::vector<std::int64_t> input_shape = context->saved_data.at(kInputShape).toIntVector();
     if (c10::multiply_integers(input_shape) == 0) {
       const at::TensorOptions like = gradients[0].options();
@@ -123,20 +131,22 @@ class Float8Product final : public torch::autograd::Function<Float8Product> {
     }
     const at::Tensor gradient = as_matrix(gradients[0]);
     const at::ScalarType dtype = gradient.scalar_type();
+    const bool wants_input = context->needs_input_grad(0);
+    const bool wants_weight = context->needs_input_grad(1);
+    Float8Factors g;
+    if (!rowwise) g = float8_factors(gradient, gradient_type, wants_input, wants_weight);
     at::Tensor of_input;
     at::Tensor of_weight;
-    if (context->needs_input_grad(0)) {
-      const Float8Matrix g = to_float8(gradient, gradient_type, over(1), rowwise);
-      const Float8Matrix w = gathered_scale.defined() ? Float8Matrix{weight, gathered_scale}
-                                                      : to_float8(weight, at::kFloat8_e4m3fn,
-                                                                  is_plain ? std::nullopt : over(0), rowwise);
-      of_input = product(g, w, dtype).reshape(input_shape);
+    if (wants_input) {
+      if (rowwise) g.rows = to_float8(gradient, gradient_type, 1);
+      of_input =
+          product(g.rows, right_factor(weight, gathered, rowwise, is_plain), dtype).reshape(input_shape);
     }
-    if (context->needs_input_grad(1)) {
+    if (wants_weight) {
       const at::Tensor x = as_matrix(input);
+      if (rowwise && !is_plain) g.columns = to_float8(gradient, gradient_type, 0);
       of_weight = is_plain ? at::mm(gradient.t(), x.to(dtype))
-                           : product(to_float8(gradient, gradient_type, over(0), rowwise).t(),
-                                     to_float8(x, at::kFloat8_e4m3fn, over(0), rowwise), dtype);
+                           : product(g.columns.t(), right_factor(x, {}, rowwise, false), dtype);
     }
     return {of_input, of_weight, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
