@@ -235,6 +235,10 @@ class Call {
     }
     const std::size_t results = op_.schema().returns().size();
     if (grows) grow_outputs();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = stack_[first_ + i];
+      if (arguments[i].is_out() && value.isTensor()) make_zero_if_small(value.toTensor());
+    }
     if (!written.empty() || results == 0) {
       stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
       stack_.insert(stack_.end(), written.begin(), written.begin() + static_cast<std::ptrdiff_t>(results));
@@ -275,11 +279,15 @@ class Call {
   at::Tensor unwritten(const at::Tensor& shape) {
     at::Tensor tensor = at::empty_strided(shape.sizes(), shape.strides(),
                                           shape.options().device(at::Device(kSim, current_device())));
-    // A small result, such as a loss, is 0: its memory may have numbers that no run can go on with.
-    if (!device_.leaves_out(tensor.nbytes()) && tensor.nbytes() > 0)
-      std::memset(device_.bytes_of(tensor.storage().mutable_data()), 0, tensor.nbytes());
+    make_zero_if_small(tensor);
     work_.access(tensor, /*writes=*/true);
     return tensor;
+  }
+
+  /// A small result, such as a loss, is 0: its memory may have numbers that no run can go on with.
+  void make_zero_if_small(const at::Tensor& tensor) {
+    if (!device_.leaves_out(tensor.nbytes()) && tensor.nbytes() > 0 && tensor.is_non_overlapping_and_dense())
+      std::memset(device_.bytes_of(tensor.mutable_data_ptr()), 0, tensor.nbytes());
   }
 
   void give_results() {
