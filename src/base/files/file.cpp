@@ -29,7 +29,7 @@ constexpr std::size_t kMaxTransferBytes = std::size_t{64} << 20;
 
 // The kernel reads ahead between the calls, but hardly within a call. Two processes together read 0.70 GB/s
 // from a disk of 1.1 GB/s with 64 MiB a call, 0.78 with 4 MiB a call, and 0.92 if the kernel also reads
-// further ahead (bench/journal.md).
+// further ahead (bench/journal-checkpoints.md).
 constexpr std::size_t kMaxReadBytes = std::size_t{4} << 20;
 
 int open_or_throw(const std::filesystem::path& path, int flags) {

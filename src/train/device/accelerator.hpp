@@ -20,7 +20,8 @@ c10::Device load_accelerator(int index);
 /// module without that function is an Error of kind kFailure.
 void* accelerator_symbol(const char* name);
 
-/// As accelerator_symbol(), and null if the module lacks that function, which not every device needs.
+/// Returns what accelerator_symbol() does, or null if the module lacks that function, which not every device
+/// needs.
 void* optional_accelerator_symbol(const char* name);
 
 }  // namespace accel::train

@@ -21,12 +21,15 @@
 namespace accel::train {
 namespace {
 
-/// The library of libtorch that links NVRTC and the driver, by the place of another one.
+/// Opens the library of libtorch that links NVRTC and the driver. It lies beside the other ones.
 void* open_nvrtc() {
   Dl_info info;
-  if (::dladdr(reinterpret_cast<void*>(&c10::cuda::getCurrentCUDAStream), &info) == 0) return nullptr;
+  TORCH_CHECK(::dladdr(reinterpret_cast<void*>(&c10::cuda::getCurrentCUDAStream), &info) != 0,
+              "libc10_cuda is no library of this process");
   const auto path = std::filesystem::path(info.dli_fname).parent_path() / "libcaffe2_nvrtc.so";
-  return ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  TORCH_CHECK(library != nullptr, ::dlerror());
+  return library;
 }
 
 template <class Function>
@@ -45,7 +48,6 @@ class Kernels {
  public:
   Kernels() {
     void* const library = open_nvrtc();
-    TORCH_CHECK(library != nullptr, ::dlerror());
     launch_ = symbol<decltype(::cuLaunchKernel)>(library, "cuLaunchKernel");
     get_function_ = symbol<decltype(::cuModuleGetFunction)>(library, "cuModuleGetFunction");
     const std::vector<char> binary = compile(library);
@@ -126,7 +128,7 @@ void* address_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.da
 
 std::int64_t quotient(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// As many blocks as one pass over so many elements needs, or as the GPU runs at a time.
+/// Returns as many blocks as one pass over so many elements needs, or as the GPU runs at a time.
 std::array<std::int64_t, 2> blocks_for(std::int64_t elements_of_block, std::int64_t numel) {
   const std::int64_t at_once = std::int64_t{8} * at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
   return {std::clamp<std::int64_t>(quotient(numel, elements_of_block), 1, at_once), 1};
@@ -135,8 +137,8 @@ std::array<std::int64_t, 2> blocks_for(std::int64_t elements_of_block, std::int6
 void cast(const Kernels& kernels, const Float8Request& request) {
   const at::Tensor& value = request.value;
   const auto numel = static_cast<std::uint64_t>(value.numel());
-  const bool e5m2 = request.by_row.defined() ? request.by_row.scalar_type() == at::kFloat8_e5m2
-                                             : request.by_column.scalar_type() == at::kFloat8_e5m2;
+  const at::Tensor& result = request.by_row.defined() ? request.by_row : request.by_column;
+  const bool e5m2 = result.scalar_type() == at::kFloat8_e5m2;
   if (request.given.defined()) {
     kernels.launch("flat_" + name_of(value.scalar_type()),
                    blocks_for(std::int64_t{Kernels::kThreads} * 4, value.numel()), value.data_ptr(), numel,
@@ -147,7 +149,7 @@ void cast(const Kernels& kernels, const Float8Request& request) {
   const auto columns = static_cast<std::uint32_t>(value.size(1));
   const auto padded =
       static_cast<std::uint32_t>(request.by_column.defined() ? request.by_column.size(1) : rows);
-  const std::array<std::int64_t, 2> blocks = {quotient(columns, 128), quotient(std::max(rows, padded), 64)};
+  const std::array<std::int64_t, 2> blocks = {quotient(columns, 128), quotient(padded, 64)};
   if (value.element_size() == 1) {
     kernels.launch("transpose", blocks, value.data_ptr(), rows, columns, padded,
                    request.by_column.data_ptr());

@@ -62,7 +62,7 @@ __device__ void largest(const T* values, u64 numel, u32* result) {
   if (threadIdx.x == 0) atomicMax(result, best);
 }
 
-// As float8_scale(), whose division is a reciprocal and a product.
+// This is float8_scale(), whose division is a reciprocal and a product.
 __device__ float scale_of(u32 amax, bool e5m2) {
   double value = __uint_as_float(amax);
   if (value < 1e-12) value = 1e-12;

@@ -161,7 +161,7 @@ class HeadPass {
     return rows;
   }
 
-  /// In float32 or float64, not rounded to 16 bits first where the device can.
+  /// Returns logits in float32 or float64. They are not rounded to 16 bits first where the device can do so.
   [[nodiscard]] at::Tensor logits_of(const at::Tensor& hidden) const {
     if (!is_wide_) return at::linear(hidden, head_.weight, head_.bias).to(dtype_);
     at::Tensor logits = at::mm(hidden, head_.weight.t(), dtype_);

@@ -40,8 +40,9 @@ struct HeadLoss {
 /// reading of the weight, would take longer than the products.
 inline constexpr std::int64_t kHeadChunkBytes = std::int64_t{64} << 20;
 
-/// The least rows at a time on another device, with grad. For 1024 rows of bfloat16 the traffic of a weight
-/// and its gradient takes an H200 a third of the time of the products.
+/// The least rows at a time on another device, with grad. With fewer an H200 takes long to read the weight
+/// and to add to its gradient: 333 rows took up to a half more time, and 2048 up to a tenth less
+/// (bench/journal-gpu.md).
 inline constexpr std::int64_t kHeadDeviceRows = 1024;
 
 /// Returns cross_entropy, with torch.nn.CrossEntropyLoss's options and a z_loss, of the logits of a linear,

@@ -35,7 +35,7 @@ struct Float8Factors {
 /// of `dtype`.
 [[nodiscard]] at::Tensor float8_cast(const at::Tensor& value, const at::Tensor& scale, at::ScalarType dtype);
 
-/// As float8_cast() of a vector with one scale, into `result`. Takes little memory.
+/// Writes float8_cast() of a vector with one scale to `result`, and takes little memory.
 void float8_cast_to(const at::Tensor& result, const at::Tensor& value, const at::Tensor& scale);
 
 /// Casts `value` [rows, columns] with the scale of its largest magnitude. The kernels of a GPU make the

@@ -17,7 +17,7 @@ using torch::autograd::variable_list;
 /// The dimension of a matrix over which a scale is taken, or none for one scale.
 using ScaledOver = std::optional<std::int64_t>;
 
-/// With scales that are powers of two.
+/// Casts with scales that are powers of two.
 Float8Matrix to_float8(const at::Tensor& value, at::ScalarType dtype, ScaledOver over) {
   const at::Tensor magnitude = at::abs(value);
   const at::Tensor amax = over ? at::amax(magnitude, *over, /*keepdim=*/true) : at::max(magnitude);
