@@ -145,11 +145,14 @@ class Block(torch.nn.Module):
         self.mix = torch.nn.Linear(24, 24)
         self.dropout = torch.nn.Dropout(dropout)
         self.register_buffer("seen", torch.zeros(3, 24))
+        self.register_buffer("inside", torch.zeros(10))
 
     def forward(self, x):
-        y = self.dropout(self.down(torch.tanh(self.up(self.norm(x)))))
-        with torch.no_grad():  # What a rank has of parameters that are whole, and of an activation.
+        part = self.dropout(torch.tanh(self.up(self.norm(x))))
+        y = self.dropout(self.down(part))
+        with torch.no_grad():  # What a rank has of parameters that are whole, and of activations.
             self.seen.copy_(torch.stack((self.norm.weight, self.down.bias, y.detach()[0, 0])))
+            self.inside.copy_((part[0, 0, :10] == 0).float())
         return x + y + torch.sin(self.mix(y))
 
 
@@ -212,11 +215,34 @@ def test_ranks_of_a_copy_draw_the_same_numbers_after_a_resume(accel, tmp_path):
     run = accel("launch", net_config(tmp_path / "cut", tmp_path / "net.pt", 1, 2, steps=4, **{
         "checkpoint.resume": str(tmp_path / "data/out/checkpoints/checkpoint_2")}))
     assert "tensor parallelism has other ranks than in the checkpoint; random numbers" in run.stderr
-    first = {key: value for key, value in result(accel, tmp_path / "cut", 4)["weights"].items() if key.endswith("seen")}
-    own = read_dcp(tmp_path / "cut/out/checkpoints/checkpoint_4/training_state")
-    assert len(first) == 2
+    require_equal_activations(tmp_path / "cut", result(accel, tmp_path / "cut", 4)["weights"])
+
+
+def require_equal_activations(directory, weights):
+    """Two ranks have equal activations, and equal masks of dropout, but where each has a part of an activation."""
+    first = {key: value for key, value in weights.items() if key.endswith(("seen", "inside"))}
+    own = read_dcp(directory / "out/checkpoints/checkpoint_4/training_state")
+    assert len(first) == 4
     for key, value in first.items():
-        assert torch.equal(own[f"training.rank_1.buffers.{key}"], value), key
+        assert torch.equal(own[f"training.rank_1.buffers.{key}"], value) == key.endswith("seen"), key
+
+
+def test_the_masks_of_parts_are_the_same_after_a_resume_and_when_they_are_made_again(accel, tmp_path):
+    torch.manual_seed(3)
+    torch.jit.script(Net(dropout=0.3)).save(str(tmp_path / "net.pt"))
+
+    def run(name, **options):
+        accel("launch", net_config(tmp_path / name, tmp_path / "net.pt", 1, 2, **{"steps": 4, "checkpoint.every": 2, **options}))
+        return result(accel, tmp_path / name, 4)
+
+    expected = run("run")
+    require_equal_activations(tmp_path / "run", expected["weights"])
+    resumed = run("resumed", **{"checkpoint.resume": str(tmp_path / "run/out/checkpoints/checkpoint_2")})
+    again = run("again", **{"fsdp_config.fsdp_activation_checkpointing": True,
+                            "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Block"})
+    assert resumed["loss"] == expected["loss"][2:] and again["loss"] == expected["loss"]
+    for key, value in expected["weights"].items():
+        assert torch.equal(resumed["weights"][key], value) and torch.equal(again["weights"][key], value), key
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -101,7 +101,7 @@ using ByObject = std::unordered_map<const c10::ivalue::Object*, Function>;
 
 /// Replaces the products of the plan's linears and returns what they compute.
 ByObject<LinearFunction> linear_functions(const torch::jit::Module& root, const TensorPlan& plan,
-                                          TensorProducts& products) {
+                                          TensorProducts& products, PartRandom& random, int rank) {
   const auto modules = cut_modules(plan, /*embeddings=*/false);
   for (const std::string& module : replace_linears(root, names_of(modules)))
     fail_without_product(module, modules.at(module));
@@ -111,10 +111,13 @@ ByObject<LinearFunction> linear_functions(const torch::jit::Module& root, const 
     if (found == modules.end()) continue;
     const TensorStyle style = found->second;
     require_no_other_use(module.value, module.name, style);
-    functions[module.value._ivalue().get()] =
-        [&products, style](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-          return products.linear(style, input, weight, bias);
-        };
+    functions[module.value._ivalue().get()] = [&products, &random, rank, root, style](
+                                                  const at::Tensor& input, const at::Tensor& weight,
+                                                  const at::Tensor& bias) {
+      if (style == TensorStyle::kColwise && root.is_training()) random.enter(input.device(), rank);
+      if (style == TensorStyle::kRowwise) random.leave();
+      return products.linear(style, input, weight, bias);
+    };
   }
   return functions;
 }
@@ -161,7 +164,8 @@ void require_own_reads(const torch::jit::Module& root, const TensorPlan& plan) {
 
 TensorLinears::TensorLinears(const torch::jit::Module& root, const TensorPlan& plan, Group& tp)
     : products_(std::make_unique<TensorProducts>(tp)),
-      linears_(linear_functions(root, plan, *products_)),
+      random_(std::make_unique<PartRandom>()),
+      linears_(linear_functions(root, plan, *products_, *random_, tp.rank())),
       embeddings_(embedding_functions(root, plan, *products_)),
       views_([products = products_.get()](const at::Tensor& tensor,
                                           at::IntArrayRef sizes) { products->require_heads(tensor, sizes); },

@@ -6,6 +6,7 @@
 
 #include "plan/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
+#include "train/fsdp/part_random.hpp"
 #include "train/fsdp/tensor_linear.hpp"
 #include "train/graph/run/fused_head.hpp"
 #include "train/graph/run/module_embedding.hpp"
@@ -33,6 +34,7 @@ class TensorLinears {
 
  private:
   std::unique_ptr<TensorProducts> products_;
+  std::unique_ptr<PartRandom> random_;
   LinearRegistration linears_;
   EmbeddingRegistration embeddings_;
   ViewCheckRegistration views_;
