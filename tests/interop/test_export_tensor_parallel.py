@@ -27,7 +27,7 @@ FAMILIES = {"llama": 4, "qwen2": 4, "qwen3": 4, "mistral": 4, "gemma3_text": 4, 
 # The families that are trained with transformers' tensor parallelism as well, on so many ranks. test_tensor_parallel.py has Llama and
 # Qwen3 on two.
 RANKS = {"llama": 4, "gemma3_text": 2, "gpt_neox": 2, "phi3": 2}
-STEPS = 6
+STEPS = 20
 IDS = torch.randint(3, 96, (3, 21), generator=torch.Generator().manual_seed(0))
 
 
