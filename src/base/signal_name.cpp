@@ -3,74 +3,30 @@
 #include <csignal>
 
 namespace accel {
+namespace {
+
+struct Row {
+  int signal;
+  const char* name;
+};
+
+constexpr Row kNames[] = {
+    {SIGHUP, "HUP"},       {SIGINT, "INT"},   {SIGQUIT, "QUIT"},   {SIGILL, "ILL"},   {SIGTRAP, "TRAP"},
+    {SIGABRT, "ABRT"},     {SIGBUS, "BUS"},   {SIGFPE, "FPE"},     {SIGKILL, "KILL"}, {SIGUSR1, "USR1"},
+    {SIGSEGV, "SEGV"},     {SIGUSR2, "USR2"}, {SIGPIPE, "PIPE"},   {SIGALRM, "ALRM"}, {SIGTERM, "TERM"},
+    {SIGSTKFLT, "STKFLT"}, {SIGCHLD, "CHLD"}, {SIGCONT, "CONT"},   {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
+    {SIGTTIN, "TTIN"},     {SIGTTOU, "TTOU"}, {SIGURG, "URG"},     {SIGXCPU, "XCPU"}, {SIGXFSZ, "XFSZ"},
+    {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"}, {SIGPOLL, "POLL"}, {SIGPWR, "PWR"},
+    {SIGSYS, "SYS"},
+};
+
+}  // namespace
 
 const char* signal_name(int signal) {
-  switch (signal) {
-    case SIGHUP:
-      return "HUP";
-    case SIGINT:
-      return "INT";
-    case SIGQUIT:
-      return "QUIT";
-    case SIGILL:
-      return "ILL";
-    case SIGTRAP:
-      return "TRAP";
-    case SIGABRT:
-      return "ABRT";
-    case SIGBUS:
-      return "BUS";
-    case SIGFPE:
-      return "FPE";
-    case SIGKILL:
-      return "KILL";
-    case SIGUSR1:
-      return "USR1";
-    case SIGSEGV:
-      return "SEGV";
-    case SIGUSR2:
-      return "USR2";
-    case SIGPIPE:
-      return "PIPE";
-    case SIGALRM:
-      return "ALRM";
-    case SIGTERM:
-      return "TERM";
-    case SIGSTKFLT:
-      return "STKFLT";
-    case SIGCHLD:
-      return "CHLD";
-    case SIGCONT:
-      return "CONT";
-    case SIGSTOP:
-      return "STOP";
-    case SIGTSTP:
-      return "TSTP";
-    case SIGTTIN:
-      return "TTIN";
-    case SIGTTOU:
-      return "TTOU";
-    case SIGURG:
-      return "URG";
-    case SIGXCPU:
-      return "XCPU";
-    case SIGXFSZ:
-      return "XFSZ";
-    case SIGVTALRM:
-      return "VTALRM";
-    case SIGPROF:
-      return "PROF";
-    case SIGWINCH:
-      return "WINCH";
-    case SIGPOLL:
-      return "POLL";
-    case SIGPWR:
-      return "PWR";
-    case SIGSYS:
-      return "SYS";
-    default:
-      return nullptr;
+  for (const Row& row : kNames) {
+    if (row.signal == signal) return row.name;
   }
+  return nullptr;
 }
 
 }  // namespace accel

@@ -102,6 +102,15 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+bool has_word(std::string_view list, std::string_view word) {
+  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
+  for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
+  }
+  return false;
+}
+
 std::string_view without_json_tag(std::string_view what) {
   const std::size_t end = what.find("] ");
   return what.starts_with("[json.exception.") && end != std::string_view::npos ? what.substr(end + 2) : what;

@@ -38,6 +38,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 /// The parts of `text` between separators. An empty text has none.
 std::vector<std::string> split(std::string_view text, char separator);
+/// Whether `word` is one of the words of `list`, which are separated by single spaces.
+bool has_word(std::string_view list, std::string_view word);
 /// The message of a JSON parser without its tag, such as "[json.exception.parse_error.101] ".
 std::string_view without_json_tag(std::string_view what);
 /// `text` as one word of a command line that a user may copy into a shell: in single quotes if it has

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,7 +25,6 @@
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
 #include "cli/run_place.hpp"
-#include "cli/step_losses.hpp"
 
 namespace accel::cli {
 namespace {
@@ -90,7 +91,8 @@ std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
 
 /// What the run says of its steps.
 struct Reported {
-  StepLosses losses;
+  std::map<std::int64_t, double> training;  ///< The mean loss of the steps since the record before.
+  std::map<std::int64_t, double> held_out;  ///< The loss of the weights of a step.
   ckpt::BestMetric metric = ckpt::BestMetric("loss");
   std::optional<std::int64_t> best;  ///< The step of the best checkpoint, if one has a value.
 };
@@ -105,11 +107,12 @@ Reported reported_of(const std::vector<Listed>& all, const RunPlace& place) {
   Reported reported;
   try {
     reported.metric = best_metric_of(place);
-    reported.losses = read_step_losses(place.metrics());
+    reported.training = ckpt::reported_values(place.metrics(), "loss");
+    reported.held_out = ckpt::reported_values(place.metrics(), "eval_loss");
     // A record of an evaluation may be lost, and the checkpoint of its step has the value nevertheless.
     const ckpt::BestMetric loss("loss");
     for (const auto& [step, value] : ckpt::checkpoint_values(checkpoints, whole, loss, place.metrics()))
-      reported.losses.held_out[step] = value;
+      reported.held_out[step] = value;
     reported.best = ckpt::best_checkpoint(checkpoints, whole, reported.metric, place.metrics());
   } catch (const Error& error) {
     if (is_by_signal(error.kind())) throw;
@@ -118,17 +121,27 @@ Reported reported_of(const std::vector<Listed>& all, const RunPlace& place) {
   return reported;
 }
 
+/// The training loss of the last record up to `step`, if there is one.
+std::optional<double> training_loss(const Reported& reported, std::int64_t step) {
+  const auto behind = reported.training.upper_bound(step);
+  return behind == reported.training.begin() ? std::nullopt : std::optional(std::prev(behind)->second);
+}
+
+std::optional<double> held_out_loss(const Reported& reported, std::int64_t step) {
+  const auto found = reported.held_out.find(step);
+  return found == reported.held_out.end() ? std::nullopt : std::optional(found->second);
+}
+
 void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
   const Reported reported = reported_of(all, place);
-  const StepLosses& losses = reported.losses;
   const auto or_null = [](const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); };
   Json document{{"path", place.checkpoints.string()}, {"checkpoints", Json::array()}};
   for (const Listed& one : all) {
     Json entry{{"step", one.step}, {"bytes", one.bytes}, {"ranks", one.ranks}, {"written", one.written}};
     entry["whole"] = !one.why_not_whole.has_value();
     if (one.why_not_whole) entry["why"] = *one.why_not_whole;
-    entry["loss"] = or_null(losses.training_at(one.step));
-    entry["eval_loss"] = or_null(losses.held_out_at(one.step));
+    entry["loss"] = or_null(training_loss(reported, one.step));
+    entry["eval_loss"] = or_null(held_out_loss(reported, one.step));
     entry["best"] = reported.best == one.step;
     document["checkpoints"].push_back(std::move(entry));
   }
@@ -143,7 +156,6 @@ std::string state_of(const Listed& one, const std::string& best) {
 void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
   if (all.empty()) return out.line(fmt::format("{}: no checkpoints", place.checkpoints.string()));
   const Reported reported = reported_of(all, place);
-  const StepLosses& losses = reported.losses;
   const std::string what = reported.metric.key() == "eval_loss" ? "held-out loss" : reported.metric.key();
   const auto text_of = [](const std::optional<double>& loss) {
     return loss ? fmt::format("{:.4f}", *loss) : std::string();
@@ -153,7 +165,7 @@ void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& 
   for (const Listed& one : all) {
     rows.push_back({std::to_string(one.step), format_bytes(one.bytes),
                     one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
-                    text_of(losses.training_at(one.step)), text_of(losses.held_out_at(one.step)),
+                    text_of(training_loss(reported, one.step)), text_of(held_out_loss(reported, one.step)),
                     state_of(one, reported.best == one.step ? what : "")});
   }
   for (const std::ptrdiff_t column : {5, 4}) {

@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "cli/open_model.hpp"
+#include "import/open_model.hpp"
 #include "structure/compiled_layers.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"

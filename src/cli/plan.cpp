@@ -11,10 +11,10 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
-#include "cli/open_model.hpp"
 #include "cli/plan_report.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/settings/settings.hpp"
+#include "import/open_model.hpp"
 #include "plan/model_plan.hpp"
 
 namespace accel::cli {

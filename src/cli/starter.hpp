@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/open_model.hpp"
 #include "data/data_formats.hpp"
 #include "data/sample_source.hpp"
+#include "import/open_model.hpp"
 #include "plan/footprint.hpp"
 
 namespace accel::cli {

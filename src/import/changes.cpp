@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel {
 namespace {
@@ -52,77 +53,15 @@ bool is_cast(std::string_view op) {
 
 /// Whether the result may lie in the memory of the first argument. Those that copy sometimes are among them.
 bool gives_view(std::string_view op) {
-  constexpr auto kViews = std::to_array<std::string_view>({
-      "_conj",
-      "_neg_view",
-      "_reshape_alias",
-      "_unsafe_view",
-      "adjoint",
-      "alias",
-      "atleast_1d",
-      "atleast_2d",
-      "atleast_3d",
-      "as_strided",
-      "broadcast_to",
-      "broadcast_tensors",
-      "chunk",
-      "conj",
-      "contiguous",
-      "detach",
-      "diagonal",
-      "dropout",
-      "dsplit",
-      "expand",
-      "expand_as",
-      "feature_dropout",
-      "flatten",
-      "hsplit",
-      "imag",
-      "alpha_dropout",
-      "lift_fresh",
-      "linalg_diagonal",
-      "mH",
-      "mT",
-      "matrix_H",
-      "meshgrid",
-      "moveaxis",
-      "movedim",
-      "narrow",
-      "numpy_T",
-      "permute",
-      "pin_memory",
-      "positive",
-      "ravel",
-      "real",
-      "reshape",
-      "reshape_as",
-      "resolve_conj",
-      "resolve_neg",
-      "select",
-      "slice",
-      "split",
-      "split_with_sizes",
-      "squeeze",
-      "swapaxes",
-      "swapdims",
-      "t",
-      "tensor_split",
-      "to_dense",
-      "transpose",
-      "unbind",
-      "unflatten",
-      "unfold",
-      "unsafe_chunk",
-      "unsafe_split",
-      "unsafe_split_with_sizes",
-      "unsqueeze",
-      "view",
-      "view_as",
-      "view_as_complex",
-      "view_as_real",
-      "vsplit",
-  });
-  return is_cast(op) || std::find(kViews.begin(), kViews.end(), op) != kViews.end();
+  constexpr std::string_view kViews =
+      "_conj _neg_view _reshape_alias _unsafe_view adjoint alias atleast_1d atleast_2d atleast_3d "
+      "as_strided broadcast_to broadcast_tensors chunk conj contiguous detach diagonal dropout dsplit "
+      "expand expand_as feature_dropout flatten hsplit imag alpha_dropout lift_fresh linalg_diagonal "
+      "mH mT matrix_H meshgrid moveaxis movedim narrow numpy_T permute pin_memory positive ravel real "
+      "reshape reshape_as resolve_conj resolve_neg select slice split split_with_sizes squeeze "
+      "swapaxes swapdims t tensor_split to_dense transpose unbind unflatten unfold unsafe_chunk "
+      "unsafe_split unsafe_split_with_sizes unsqueeze view view_as view_as_complex view_as_real vsplit";
+  return is_cast(op) || has_word(kViews, op);
 }
 
 class ChangeFinder {

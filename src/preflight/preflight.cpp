@@ -10,7 +10,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
-#include "import/imported_structure.hpp"
+#include "import/open_model.hpp"
 #include "plan/linear_plan.hpp"
 #include "plan/model_plan.hpp"
 #include "preflight/blame.hpp"
@@ -24,26 +24,9 @@
 namespace accel {
 namespace {
 
-/// A model file as far as it can be read without libtorch.
-struct Model {
-  ArchiveModel archive;
-  bool has_values = true;
-  std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
-};
-
-Model open(const std::filesystem::path& path) {
-  if (is_pt2(path)) {
-    ImportedStructure imported = import_structure(path);
-    return {ArchiveModel::from_bytes(std::move(imported.file), path), imported.has_values,
-            std::move(imported.signature)};
-  }
-  ArchiveModel archive = ArchiveModel::open(path);
-  const bool has_values = archive.has_values();
-  return {std::move(archive), has_values, std::nullopt};
-}
-
 /// Checks that each parameter has a value to begin with.
-void check_weights(const Model& model, const ModelStructure& structure, const config::LoadedConfig& loaded) {
+void check_weights(const OpenedModel& model, const ModelStructure& structure,
+                   const config::LoadedConfig& loaded) {
   const config::ModelConfig& config = loaded.config.training->model;
   if (config.weights.empty()) {
     if (config.init_std || model.has_values) return;
@@ -97,7 +80,8 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
   std::string tensor_summary;
   const std::optional<ckpt::RunState> state = state_of(options.checkpoint);
   if (options.has_model) {
-    Model model = blamed_on("training.model.path", loaded, [&] { return open(training.model.path); });
+    OpenedModel model =
+        blamed_on("training.model.path", loaded, [&] { return open_model(training.model.path); });
     const ModelNotes notes = blamed_on("training.model.path", loaded, [&] {
       (void)model.archive.structure({});
       return parse_notes(model.archive.accel_json());
@@ -146,7 +130,7 @@ void require_model_of(const config::LoadedConfig& loaded, const std::filesystem:
   const auto state = state_of(checkpoint);
   const auto structure = [&]() -> std::optional<ModelStructure> {
     try {
-      return plan_model(open(loaded.config.training->model.path).archive, loaded.config).structure;
+      return plan_model(open_model(loaded.config.training->model.path).archive, loaded.config).structure;
     } catch (const Error& error) {
       if (is_by_signal(error.kind())) throw;
       return std::nullopt;

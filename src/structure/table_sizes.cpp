@@ -1,28 +1,19 @@
 #include "structure/table_sizes.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
+
 namespace accel {
 namespace {
 
-constexpr std::array<std::string_view, 14> kPositions = {"wpe",
-                                                         "position",
-                                                         "positions",
-                                                         "position_embedding",
-                                                         "pos_embedding",
-                                                         "pos_embeddings",
-                                                         "position_embeddings",
-                                                         "positional_embedding",
-                                                         "pos_emb",
-                                                         "pos_embed",
-                                                         "embed_positions",
-                                                         "embed_position",
-                                                         "pos_encoding",
-                                                         "positional_embeddings"};
+constexpr std::string_view kPositions =
+    "wpe position positions position_embedding pos_embedding pos_embeddings position_embeddings "
+    "positional_embedding pos_emb pos_embed embed_positions embed_position pos_encoding "
+    "positional_embeddings";
 
 /// Tables of kinds of tokens, languages and the like have fewer rows than a vocabulary.
 constexpr std::int64_t kFewest = 128;
@@ -41,7 +32,7 @@ TableSizes table_sizes(const ModelStructure& model) {
     const auto weight = rows.find(module.name.empty() ? "weight" : module.name + ".weight");
     if (weight == rows.end()) continue;
     const std::string_view last = std::string_view(module.name).substr(module.name.rfind('.') + 1);
-    const bool is_positions = std::find(kPositions.begin(), kPositions.end(), last) != kPositions.end();
+    const bool is_positions = has_word(kPositions, last);
     // A table of relative positions has a row for a distance, and "pos_tag" is no position.
     if (!is_positions &&
         (last.find("rel") != std::string_view::npos || last.find("pos") != std::string_view::npos))

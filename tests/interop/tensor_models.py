@@ -56,11 +56,12 @@ def export(path, family, **sizes):
     return model
 
 
-def train_with_transformers(peer, directory, ranks, steps):
-    """Trains the model in `directory`/model as JUDGED says, on ranks among which transformers cuts it. Returns what
-    tensor_parallel_peer.py writes."""
-    spec = {"model": str(directory / "model"), "data": str(train_runs.TEXT), "length": 32, "batch_size": 4, "steps": steps,
+def train_with_transformers(peer, directory, tp, steps, shards=1):
+    """Trains the model in `directory`/model as JUDGED says, on ranks among which transformers cuts it, and shards it. Returns
+    what tensor_parallel_peer.py writes."""
+    spec = {"model": str(directory / "model"), "data": str(train_runs.TEXT), "length": 32, "batch_size": 4,
+            "shards": shards, "steps": steps,
             "optimizer": OPTIMIZER, "out": str(directory / "peer.pt")}
     (directory / "spec.json").write_text(json.dumps(spec))
-    peer(ranks, "tensor_parallel_peer.py", directory / "spec.json")
+    peer(shards * tp, "tensor_parallel_peer.py", directory / "spec.json")
     return torch.load(directory / "peer.pt", weights_only=True)

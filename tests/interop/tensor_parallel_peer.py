@@ -2,7 +2,8 @@
 
     python tensor_parallel_peer.py SPEC.json
 
-It runs under torchrun's environment; all ranks share the model. SPEC has "model" (a directory), "data", "length", "batch_size",
+It runs under torchrun's environment; all ranks share the model, and transformers shards what it has cut among "shards" groups of
+them, which have batches of their own. SPEC has "model" (a directory), "data", "length", "batch_size" (of a group), "shards",
 "steps", "optimizer" (options of AdamW) and "out", which gets losses, gradient norms, the whole weights and the names of those that
 are cut.
 """
@@ -34,14 +35,17 @@ def norm(parameters):
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     dist.init_process_group("gloo")
-    distributed = DistributedConfig(tp_size=dist.get_world_size(), tp_plan="auto")
+    shards = spec["shards"]
+    tp = dist.get_world_size() // shards
+    distributed = DistributedConfig(tp_size=tp, tp_plan="auto", **({"fsdp_size": shards} if shards > 1 else {}))
     model = transformers.AutoModelForCausalLM.from_pretrained(spec["model"], distributed_config=distributed).train()
     cut = [name for name, parameter in model.named_parameters() if is_cut(parameter)]
     optimizer = torch.optim.AdamW(model.parameters(), **spec["optimizer"])
     tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
     length, losses, norms = spec["length"], [], []
     for step in range(spec["steps"]):
-        numbers = range(step * spec["batch_size"], (step + 1) * spec["batch_size"])
+        begin = (step * shards + dist.get_rank() // tp) * spec["batch_size"]
+        numbers = range(begin, begin + spec["batch_size"])
         windows = torch.stack([tokens[k * length:k * length + length + 1] for k in numbers])
         logits = model(input_ids=windows[:, :-1], use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
@@ -49,7 +53,9 @@ def main():
         norms.append(norm(model.parameters()))
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
+        total = loss.detach() / dist.get_world_size()
+        dist.all_reduce(total)
+        losses.append(total.item())
     weights = {name: whole(parameter) for name, parameter in model.named_parameters()}
     if dist.get_rank() == 0:
         torch.save({"loss": losses, "grad_norm": norms, "weights": weights, "cut": cut}, spec["out"])

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/text.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 
 namespace accel::ckpt {
@@ -42,37 +43,18 @@ constexpr std::array<LayoutRow, 4> kRows = {{
 }};
 
 /// Keys of other state of a run. They count only for a container without matrices of floating-point numbers.
-constexpr std::array<std::string_view, 16> kRunKeys = {
-    "callbacks",        "data_loader", "dataloader",    "extra_state",   "grad_scaler",   "loops",
-    "lr_scheduler",     "rng",         "rng_state",     "scaler",        "lr_schedulers", "scheduler",
-    "train_dataloader", "train_state", "trainer_state", "training_state"};
+constexpr std::string_view kRunKeys =
+    "callbacks data_loader dataloader extra_state grad_scaler loops lr_scheduler rng rng_state scaler "
+    "lr_schedulers scheduler train_dataloader train_state trainer_state training_state";
 
 /// Keys of optimizers. They count only if is_optimizer() does not know the structure below them.
-constexpr std::string_view kOptimizerKeys[] = {
-    "optim", "optim_state_dict", "optimizer", "optimizer_state_dict", "optimizer_states", "optimizers"};
+constexpr std::string_view kOptimizerKeys =
+    "optim optim_state_dict optimizer optimizer_state_dict optimizer_states optimizers";
 
 /// The last keys of what optimizers keep for a parameter, beside its gradient.
-constexpr std::array<std::string_view, 16> kMoments = {"acc_delta",
-                                                       "ax",
-                                                       "eta",
-                                                       "exp_avg",
-                                                       "exp_avg_slow",
-                                                       "exp_avg_sq",
-                                                       "exp_inf",
-                                                       "grad_avg",
-                                                       "master_param",
-                                                       "max_exp_avg_sq",
-                                                       "momentum_buffer",
-                                                       "mu",
-                                                       "mu_product",
-                                                       "square_avg",
-                                                       "step",
-                                                       "sum"};
-
-template <std::size_t N>
-bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+constexpr std::string_view kMoments =
+    "acc_delta ax eta exp_avg exp_avg_slow exp_avg_sq exp_inf grad_avg master_param max_exp_avg_sq "
+    "momentum_buffer mu mu_product square_avg step sum";
 
 bool begins_with(const StatePath& path, const StatePath& start) {
   return path.size() > start.size() && std::equal(start.begin(), start.end(), path.begin());
@@ -135,13 +117,13 @@ bool is_optimizer(const Node& node) {
 }
 
 bool is_run_state(const PathKey& key, const Node& node) {
-  return is_one_of(kRunKeys, text_of(key)) && node.matrices == 0;
+  return has_word(kRunKeys, text_of(key)) && node.matrices == 0;
 }
 
 // Whether a container beside the weights may be weights, too.
 bool is_module(const PathKey& key, const Node& node) {
-  return node.matrices > 0 && !node.has_optimizer && !is_one_of(kRunKeys, text_of(key)) &&
-         std::ranges::find(kOptimizerKeys, text_of(key)) == std::end(kOptimizerKeys);
+  return node.matrices > 0 && !node.has_optimizer && !has_word(kRunKeys, text_of(key)) &&
+         !has_word(kOptimizerKeys, text_of(key));
 }
 
 class Finder {
@@ -174,7 +156,7 @@ class Finder {
   void add(const StatePath& path, const TensorEntry* tensor) {
     check_interrupted();
     const std::string_view last = path.empty() ? "" : last_of(text_of(path.back()));
-    const bool is_moment = tensor != nullptr && is_one_of(kMoments, last);
+    const bool is_moment = tensor != nullptr && has_word(kMoments, last);
     const bool is_matrix = tensor != nullptr && tensor->shape.size() > 1 && is_floating(tensor->dtype);
     Node* node = &top_;
     for (std::size_t depth = 0; depth < path.size(); ++depth) {
@@ -329,7 +311,7 @@ class Finder {
       const std::optional<StatePath> path = layout_.below(entry.path);
       if (!path) continue;
       std::string name = fqn_of(*path);
-      const bool is_moment = is_one_of(kMoments, last_of(name)) && state_in(name);
+      const bool is_moment = has_word(kMoments, last_of(name)) && state_in(name);
       (is_moment ? moments : weights).emplace(std::move(name), &entry);
     }
     std::set<std::string> owners;  // Names of moments without their last parts.

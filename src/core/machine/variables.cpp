@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "core/config/keys/keys.hpp"
 #include "core/machine/value_shape.hpp"
 
@@ -140,15 +141,6 @@ constexpr auto kKnown = std::to_array<Known>({
     {"TMPDIR", Shape::kPath},
     {"FSDP_TRANSFORMER_CLS_TO_WRAP", Shape::kClasses},
 });
-
-bool has_word(std::string_view list, std::string_view word) {
-  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
-  for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
-  }
-  return false;
-}
 
 bool is_passed_by_accelerate(std::string_view name) {
   if (name.empty()) return false;

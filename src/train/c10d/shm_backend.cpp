@@ -254,24 +254,6 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::_allgather_base(at::Tensor& output, a
        timeout = timeout_of(options.timeout)] { collectives_.all_gather(in, outs, name, item, timeout); });
 }
 
-c10::intrusive_ptr<c10d::Work> ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                     std::vector<at::Tensor>& inputs,
-                                                     const c10d::AllgatherOptions& options) {
-  const at::Tensor& input = only_one("all-gather", inputs);
-  if (outputs.size() != 1 || outputs.front().size() != static_cast<std::size_t>(getSize()))
-    throw refusal("all-gather", fmt::format("takes one list of {} output tensors", getSize()));
-  std::vector<std::byte*> outs;
-  for (const at::Tensor& output : outputs.front()) {
-    require_parts("all-gather", output, input, 1);
-    outs.push_back(bytes_of(output).data());
-  }
-  return issue(
-      c10d::OpType::ALLGATHER, "shm:all_gather", {input}, outputs.front(),
-      [this, in = std::span<const std::byte>(bytes_of(input)), outs,
-       name = name_of_dtype(input.scalar_type()), item = input.element_size(),
-       timeout = timeout_of(options.timeout)] { collectives_.all_gather(in, outs, name, item, timeout); });
-}
-
 c10::intrusive_ptr<c10d::Work> ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                 const c10d::ReduceScatterOptions& options) {
   static constexpr const char* kThis = "reduce-scatter";

@@ -1,7 +1,6 @@
 #include "train/fsdp/tensor_linears.hpp"
 
 #include <fmt/format.h>
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -13,15 +12,14 @@
 #include "base/error.hpp"
 #include "train/graph/analysis/cross_unit_reads.hpp"
 #include "train/graph/passes/check_views.hpp"
+#include "train/graph/passes/own_weight.hpp"
+#include "train/graph/passes/part_attention.hpp"
 #include "train/graph/passes/replace_embeddings.hpp"
 #include "train/graph/passes/replace_linears.hpp"
+#include "train/graph/run/own_random.hpp"
 
 namespace accel::train {
 namespace {
-
-using torch::jit::Block;
-using torch::jit::Node;
-using torch::jit::Value;
 
 bool is_embedding(TensorStyle style) {
   return style == TensorStyle::kEmbeddingRowwise || style == TensorStyle::kEmbeddingColwise;
@@ -49,43 +47,25 @@ std::unordered_set<std::string> names_of(const std::unordered_map<std::string, T
 
 /// Whether a use of a weight is the product or the lookup, or asks what is the same for a part. A fused head
 /// is run with a part only if its linear has the style kColwiseGather.
-bool is_fine(const Node* user) {
+bool is_fine(const torch::jit::Use& use) {
   static const auto kHead = c10::Symbol::fromQualString(kFusedHead);
   static const auto kLinear = c10::Symbol::fromQualString(kModuleLinear);
   static const auto kEmbedding = c10::Symbol::fromQualString(kModuleEmbedding);
-  return user->kind() == kLinear || user->kind() == kEmbedding || user->kind() == kHead ||
-         user->kind() == c10::prim::dtype || user->kind() == c10::prim::device;
-}
-
-/// The operator in a block that does something else with the weight of the module `self`; null for none.
-const Node* other_use(const Block* block, const Value* self) {
-  for (const Node* node : block->nodes()) {
-    for (const Block* inner : node->blocks()) {
-      if (const Node* found = other_use(inner, self)) return found;
-    }
-    const bool reads =
-        node->kind() == c10::prim::GetAttr && node->input() == self && node->s(c10::attr::name) == "weight";
-    if (!reads) continue;
-    for (const torch::jit::Use& use : node->output()->uses()) {
-      if (!is_fine(use.user)) return use.user;
-    }
-  }
-  return nullptr;
+  const c10::Symbol kind = use.user->kind();
+  return kind == kLinear || kind == kEmbedding || kind == kHead || kind == c10::prim::dtype ||
+         kind == c10::prim::device;
 }
 
 /// Throws unless the methods of the module compute with its weight what the plan replaces, and nothing else.
 void require_no_other_use(const torch::jit::Module& module, const std::string& name, TensorStyle style) {
-  for (torch::jit::Function* method : module.type()->methods()) {
-    if (!method->isGraphFunction()) continue;
-    const torch::jit::Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-    const Node* other = other_use(graph.block(), graph.inputs().at(0));
-    if (other == nullptr) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("the plan of tensor parallelism gives module '{}' the style {}, and its method "
-                            "'{}' uses the whole weight in {}",
-                            name, name_of(style), method->name(), other->kind().toDisplayString()))
-        .hint("leave the module out of the plan");
-  }
+  const torch::jit::Node* other = other_use_of_weight(*module.type(), is_fine);
+  if (other == nullptr) return;
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("the plan of tensor parallelism gives module '{}' the style {}, and its code uses the "
+                  "whole weight in {}",
+                  name, name_of(style), other->kind().toDisplayString()))
+      .hint("leave the module out of the plan");
 }
 
 [[noreturn]] void fail_without_product(const std::string& module, TensorStyle style) {
@@ -97,46 +77,63 @@ void require_no_other_use(const torch::jit::Module& module, const std::string& n
 }
 
 template <class Function>
-using ByObject = std::unordered_map<const c10::ivalue::Object*, Function>;
+using ByObject = typename ModuleFunctions<Function>::ByObject;
 
-/// Replaces the products of the plan's linears and returns what they compute.
-ByObject<LinearFunction> linear_functions(const torch::jit::Module& root, const TensorPlan& plan,
-                                          TensorProducts& products, PartRandom& random, int rank) {
-  const auto modules = cut_modules(plan, /*embeddings=*/false);
-  for (const std::string& module : replace_linears(root, names_of(modules)))
+/// Replaces what the modules of the plan compute by `replace`, and returns the function of each, which
+/// `function_of` has for its style.
+template <class Function, class Replace, class FunctionOf>
+ByObject<Function> functions_of(const torch::jit::Module& root, const TensorPlan& plan, bool embeddings,
+                                const Replace& replace, const FunctionOf& function_of) {
+  const auto modules = cut_modules(plan, embeddings);
+  for (const std::string& module : replace(root, names_of(modules)))
     fail_without_product(module, modules.at(module));
-  ByObject<LinearFunction> functions;
+  ByObject<Function> functions;
   for (const auto& module : root.named_modules()) {
     const auto found = modules.find(module.name);
     if (found == modules.end()) continue;
-    const TensorStyle style = found->second;
-    require_no_other_use(module.value, module.name, style);
-    functions[module.value._ivalue().get()] = [&products, &random, rank, root, style](
-                                                  const at::Tensor& input, const at::Tensor& weight,
-                                                  const at::Tensor& bias) {
-      if (style == TensorStyle::kColwise && root.is_training()) random.enter(input.device(), rank);
-      if (style == TensorStyle::kRowwise) random.leave();
-      return products.linear(style, input, weight, bias);
-    };
+    require_no_other_use(module.value, module.name, found->second);
+    functions[module.value._ivalue().get()] = function_of(found->second);
   }
   return functions;
 }
 
+ByObject<LinearFunction> linear_functions(const torch::jit::Module& root, const TensorPlan& plan,
+                                          TensorProducts& products) {
+  return functions_of<LinearFunction>(
+      root, plan, /*embeddings=*/false, replace_linears, [&products](TensorStyle style) {
+        return [&products, style](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+          return products.linear(style, input, weight, bias);
+        };
+      });
+}
+
 ByObject<EmbeddingFunction> embedding_functions(const torch::jit::Module& root, const TensorPlan& plan,
                                                 TensorProducts& products) {
-  const auto modules = cut_modules(plan, /*embeddings=*/true);
-  for (const std::string& module : replace_embeddings(root, names_of(modules)))
-    fail_without_product(module, modules.at(module));
-  ByObject<EmbeddingFunction> functions;
-  for (const auto& module : root.named_modules()) {
-    const auto found = modules.find(module.name);
-    if (found == modules.end()) continue;
-    const TensorStyle style = found->second;
-    require_no_other_use(module.value, module.name, style);
-    functions[module.value._ivalue().get()] =
-        [&products, style](const at::Tensor& table, const at::Tensor& indices, std::int64_t padding_index) {
-          return products.embedding(style, table, indices, padding_index);
+  return functions_of<EmbeddingFunction>(
+      root, plan, /*embeddings=*/true, replace_embeddings, [&products](TensorStyle style) {
+        return [&products, style](const at::Tensor& table, const at::Tensor& indices, std::int64_t padding) {
+          return products.embedding(style, table, indices, padding);
         };
+      });
+}
+
+/// Attention that drops: a rank's heads are others than those of the next rank, and so are their masks.
+ByObject<AttentionFunction> attention_functions(const torch::jit::Module& root, const TensorPlan& plan,
+                                                int rank) {
+  std::unordered_map<std::string, bool> gives_part;
+  for (const auto& [name, style] : cut_modules(plan, /*embeddings=*/false))
+    gives_part.emplace(name, style == TensorStyle::kColwise);
+  const auto found = find_part_attention(root, gives_part);
+  ByObject<AttentionFunction> functions;
+  for (const auto& module : root.named_modules()) {
+    const auto numbers = found.find(module.name);
+    if (numbers == found.end()) continue;
+    functions[module.value._ivalue().get()] = [numbers = numbers->second, rank](const AttentionCall& call) {
+      const bool is_part = std::find(numbers.begin(), numbers.end(), call.number) != numbers.end();
+      if (!is_part || call.dropout == 0) return plain_attention(call);
+      const OwnRandom own(call.query.device(), rank);
+      return plain_attention(call);
+    };
   }
   return functions;
 }
@@ -164,9 +161,9 @@ void require_own_reads(const torch::jit::Module& root, const TensorPlan& plan) {
 
 TensorLinears::TensorLinears(const torch::jit::Module& root, const TensorPlan& plan, Group& tp)
     : products_(std::make_unique<TensorProducts>(tp)),
-      random_(std::make_unique<PartRandom>()),
-      linears_(linear_functions(root, plan, *products_, *random_, tp.rank())),
+      linears_(linear_functions(root, plan, *products_)),
       embeddings_(embedding_functions(root, plan, *products_)),
+      attention_(attention_functions(root, plan, tp.rank())),
       views_([products = products_.get()](const at::Tensor& tensor,
                                           at::IntArrayRef sizes) { products->require_heads(tensor, sizes); },
              [products = products_.get()](const at::Tensor& tensor, std::int64_t dim) {

@@ -6,9 +6,9 @@
 
 #include "plan/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
-#include "train/fsdp/part_random.hpp"
 #include "train/fsdp/tensor_linear.hpp"
 #include "train/graph/run/fused_head.hpp"
+#include "train/graph/run/module_attention.hpp"
 #include "train/graph/run/module_embedding.hpp"
 #include "train/graph/run/module_linear.hpp"
 #include "train/graph/run/part_view.hpp"
@@ -34,9 +34,9 @@ class TensorLinears {
 
  private:
   std::unique_ptr<TensorProducts> products_;
-  std::unique_ptr<PartRandom> random_;
   LinearRegistration linears_;
   EmbeddingRegistration embeddings_;
+  AttentionRegistration attention_;
   ViewCheckRegistration views_;
 };
 

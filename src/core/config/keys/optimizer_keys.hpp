@@ -22,7 +22,6 @@ inline constexpr char kPolynomial[] = "polynomial";
 inline constexpr char kInverseSqrt[] = "inverse_sqrt";
 inline constexpr char kCosineWarmup[] = "cosine_warmup_with_min_lr";
 inline constexpr char kStable[] = "warmup_stable_decay";
-inline constexpr char kOnPlateau[] = "reduce_lr_on_plateau";
 inline constexpr char kGreedy[] = "greedy";
 
 constexpr Idle kNoStep = {"the schedule does not follow the step", [](const Config& config) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/text.hpp"
 #include "train/graph/analysis/author_line.hpp"
 
 namespace accel::train {
@@ -15,39 +17,6 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Use;
 using torch::jit::Value;
-
-/// Beginnings of names, without "aten::" and leading underscores.
-constexpr std::array<std::string_view, 29> kMixing = {
-    "scaled_dot_product",
-    "native_multi_head",
-    "transformer_encoder",
-    "multi_head_attention",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_t",
-    "convolution",
-    "lstm",
-    "gru",
-    "rnn_",
-    "cumsum",
-    "cumprod",
-    "cummax",
-    "cummin",
-    "logcumsumexp",
-    "diff",
-    "flip",
-    "roll",
-    "fft_",
-    "stft",
-    "max_pool",
-    "avg_pool",
-    "adaptive_",
-    "upsample_",
-    "interpolate",
-    "arange",
-    "constant_pad_nd",
-};
 
 std::string_view plain_name(const Node* node) {
   if (node->kind().ns() != c10::namespaces::aten) return "";
@@ -76,8 +45,14 @@ bool mixes(const Node* node) {
   const std::string_view name = plain_name(node);
   if (name.empty()) return false;
   if (name == "softmax") return is_multiplied(node->output());
+  // Beginnings of names.
+  static const std::vector<std::string> kMixing = split(
+      "scaled_dot_product native_multi_head transformer_encoder multi_head_attention conv1d conv2d "
+      "conv3d conv_t convolution lstm gru rnn_ cumsum cumprod cummax cummin logcumsumexp diff flip "
+      "roll fft_ stft max_pool avg_pool adaptive_ upsample_ interpolate arange constant_pad_nd",
+      ' ');
   return std::any_of(kMixing.begin(), kMixing.end(),
-                     [&](std::string_view mixing) { return name.starts_with(mixing); });
+                     [&](const std::string& mixing) { return name.starts_with(mixing); });
 }
 
 const Node* first_in(const Block* block) {

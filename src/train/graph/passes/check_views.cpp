@@ -1,6 +1,5 @@
 #include "train/graph/passes/check_views.hpp"
 
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -9,6 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "train/graph/passes/own_weight.hpp"
 #include "train/graph/run/part_view.hpp"
 
 namespace accel::train {
@@ -103,12 +103,10 @@ void check_views(const torch::jit::Module& root) {
   for (const auto& module : root.named_modules()) {
     const c10::ClassTypePtr type = module.value.type();
     if (!done.insert(type.get()).second) continue;
-    for (torch::jit::Function* method : type->methods()) {
-      if (!method->isGraphFunction()) continue;
-      torch::jit::Graph& graph = *torch::jit::toGraphFunction(*method).graph();
+    for_each_method(*type, [](torch::jit::Graph& graph) {
       check_views(graph.block());
       graph.lint();
-    }
+    });
   }
 }
 

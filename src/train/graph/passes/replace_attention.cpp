@@ -10,33 +10,21 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "train/graph/analysis/attribute_path.hpp"
+#include "train/graph/passes/own_weight.hpp"
 #include "train/graph/run/module_attention.hpp"
 
 namespace accel::train {
 namespace {
 
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-/// The inputs of kModuleAttention.
-enum Input : std::size_t { kSelf, kNumber, kQuery, kKey, kValue, kMask };
-
 c10::Symbol attention_symbol() { return c10::Symbol::fromQualString(kModuleAttention); }
 
-/// The nodes of a kind in a block and the blocks inside.
-void find_all(Block* block, c10::Symbol kind, std::vector<Node*>& found) {
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) find_all(inner, kind, found);
-    if (node->kind() == kind) found.push_back(node);
-  }
-}
-
 std::vector<Node*> all_of(Graph& graph, c10::Symbol kind) {
-  std::vector<Node*> found;
-  find_all(graph.block(), kind, found);
-  return found;
+  return torch::jit::findAllNodes(graph, kind, /*recurse=*/true);
 }
 
 void replace(Graph& graph, std::int64_t& number) {
@@ -87,24 +75,13 @@ void inline_calls(Graph& graph) {
   }
 }
 
-/// The path of an attribute of the model; nothing for another value.
-std::optional<std::string> path_of(const Value* value) {
-  const Node* node = value->node();
-  if (node->kind() == c10::prim::Param)
-    return value->offset() == 0 ? std::optional<std::string>("") : std::nullopt;
-  if (node->kind() != c10::prim::GetAttr) return std::nullopt;
-  const auto owner = path_of(node->input());
-  if (!owner) return std::nullopt;
-  return owner->empty() ? node->s(c10::attr::name) : *owner + "." + node->s(c10::attr::name);
-}
-
 AttentionPlace place_of(const Node* attention) {
-  const auto path = path_of(attention->input(kSelf));
+  const auto path = attribute_path(attention->input(kAttentionSelf));
   if (!path) {
     throw Error(ErrorKind::kUsage, "an attention is in a module that is not an attribute of the model")
         .hint("set parallelism_config.sp_size: 1, or export the model with such modules as attributes");
   }
-  return {*path, torch::jit::toIValue(attention->input(kNumber))->toInt(), std::nullopt};
+  return {*path, torch::jit::toIValue(attention->input(kAttentionNumber))->toInt(), std::nullopt};
 }
 
 /// The sizes of a lookup are those of its indices. A traced model reads the length of a sequence from its
@@ -142,7 +119,7 @@ std::shared_ptr<Graph> masks_of(Graph& inlined, const torch::jit::Module& root, 
   graph->registerOutput(tuple->output());
   // An attention counts as something that may write anywhere.
   for (Node* attention : all_of(*graph, attention_symbol())) {
-    attention->output()->replaceAllUsesWith(attention->input(kQuery));
+    attention->output()->replaceAllUsesWith(attention->input(kAttentionQuery));
     attention->destroy();
   }
   read_sizes_of_indices(*graph);
@@ -150,7 +127,7 @@ std::shared_ptr<Graph> masks_of(Graph& inlined, const torch::jit::Module& root, 
   std::unordered_set<std::string> parameters;
   for (const auto& parameter : root.named_parameters()) parameters.insert(parameter.name);
   for (const Node* node : all_of(*graph, c10::prim::GetAttr)) {
-    const auto path = path_of(node->output());
+    const auto path = attribute_path(node->output());
     if (!path || !parameters.contains(*path)) continue;
     const auto masked = std::find_if(code.places.begin(), code.places.end(),
                                      [](const AttentionPlace& place) { return place.mask.has_value(); });
@@ -165,7 +142,7 @@ std::shared_ptr<Graph> without_masks(Graph& inlined) {
   while (graph->outputs().size() > 1) graph->eraseOutput(1);
   for (Node* attention : all_of(*graph, attention_symbol())) {
     const torch::jit::WithInsertPoint here(attention);
-    attention->replaceInput(kMask, graph->insertConstant(c10::IValue()));
+    attention->replaceInput(kAttentionMask, graph->insertConstant(c10::IValue()));
   }
   remove_dead(graph);
   return graph;
@@ -173,15 +150,17 @@ std::shared_ptr<Graph> without_masks(Graph& inlined) {
 
 }  // namespace
 
-AttentionCode replace_attention(const torch::jit::Module& root) {
+void call_module_attention(const torch::jit::Module& root) {
   std::unordered_set<const c10::ClassType*> done;  // Instances of one class share its methods.
   for (const auto& module : root.named_modules()) {
     if (!done.insert(module.value.type().get()).second) continue;
     std::int64_t number = 0;
-    for (torch::jit::Function* method : module.value.type()->methods()) {
-      if (method->isGraphFunction()) replace(*torch::jit::toGraphFunction(*method).graph(), number);
-    }
+    for_each_method(*module.value.type(), [&](Graph& graph) { replace(graph, number); });
   }
+}
+
+AttentionCode replace_attention(const torch::jit::Module& root) {
+  call_module_attention(root);
   AttentionCode code;
   const std::shared_ptr<Graph> inlined =
       torch::jit::toGraphFunction(root.get_method("forward").function()).graph()->copy();
@@ -189,7 +168,7 @@ AttentionCode replace_attention(const torch::jit::Module& root) {
   std::vector<Value*> masks;
   for (const Node* attention : all_of(*inlined, attention_symbol())) {
     AttentionPlace& place = code.places.emplace_back(place_of(attention));
-    Value* mask = attention->input(kMask);
+    Value* mask = attention->input(kAttentionMask);
     if (mask->mustBeNone()) continue;
     if (mask->node()->owningBlock() != inlined->block()) fail_of_mask(place.module, "is made in a branch");
     const auto known = std::find(masks.begin(), masks.end(), mask);

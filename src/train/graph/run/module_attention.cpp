@@ -3,19 +3,8 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include <utility>
-
-#include "base/error.hpp"
-
 namespace accel::train {
 namespace {
-
-using AttentionByObject = std::unordered_map<const c10::ivalue::Object*, AttentionFunction>;
-
-AttentionByObject& attention_by_object() {
-  static AttentionByObject table;
-  return table;
-}
 
 void module_attention(torch::jit::Stack& stack) {
   AttentionCall call;
@@ -29,12 +18,8 @@ void module_attention(torch::jit::Stack& stack) {
   call.query = torch::jit::pop(stack).toTensor();
   call.number = torch::jit::pop(stack).toInt();
   const c10::intrusive_ptr<c10::ivalue::Object> self = torch::jit::pop(stack).toObject();
-  const auto found = attention_by_object().find(self.get());
-  stack.emplace_back(found != attention_by_object().end()
-                         ? found->second(call)
-                         : at::scaled_dot_product_attention(call.query, call.key, call.value, call.mask,
-                                                            call.dropout, call.is_causal, call.scale,
-                                                            call.enable_gqa));
+  const AttentionFunction* function = AttentionRegistration::of(*self);
+  stack.emplace_back(function == nullptr ? plain_attention(call) : (*function)(call));
 }
 
 const torch::jit::RegisterOperators attention_registration({
@@ -46,12 +31,9 @@ const torch::jit::RegisterOperators attention_registration({
 
 }  // namespace
 
-AttentionRegistration::AttentionRegistration(AttentionByObject functions) {
-  if (!attention_by_object().empty())
-    throw Error(ErrorKind::kFailure, "this process has a model with attention of its own already");
-  attention_by_object() = std::move(functions);
+at::Tensor plain_attention(const AttentionCall& call) {
+  return at::scaled_dot_product_attention(call.query, call.key, call.value, call.mask, call.dropout,
+                                          call.is_causal, call.scale, call.enable_gqa);
 }
-
-AttentionRegistration::~AttentionRegistration() { attention_by_object().clear(); }
 
 }  // namespace accel::train

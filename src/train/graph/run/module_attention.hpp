@@ -1,12 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <unordered_map>
+
+#include "train/graph/run/module_functions.hpp"
 
 namespace accel::train {
 
@@ -32,14 +33,18 @@ using AttentionFunction = std::function<at::Tensor(const AttentionCall& call)>;
 /// module without one.
 inline constexpr const char* kModuleAttention = "accel::attention";
 
-/// Gives module objects their AttentionFunction for as long as this lives, as LinearRegistration does for
-/// linears. The objects must outlive it.
-class AttentionRegistration {
- public:
-  explicit AttentionRegistration(std::unordered_map<const c10::ivalue::Object*, AttentionFunction> functions);
-  AttentionRegistration(const AttentionRegistration&) = delete;
-  AttentionRegistration& operator=(const AttentionRegistration&) = delete;
-  ~AttentionRegistration();
+/// Some inputs of its node in a graph.
+enum AttentionInput : std::size_t {
+  kAttentionSelf = 0,
+  kAttentionNumber = 1,
+  kAttentionQuery = 2,
+  kAttentionMask = 5,
+  kAttentionDropout = 6,
 };
+
+/// The aten operator with these arguments.
+at::Tensor plain_attention(const AttentionCall& call);
+
+using AttentionRegistration = ModuleFunctions<AttentionFunction>;
 
 }  // namespace accel::train

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
 #include <cstdint>
 #include <functional>
-#include <unordered_map>
+
+#include "train/graph/run/module_functions.hpp"
 
 namespace accel::train {
 
@@ -20,13 +20,6 @@ using EmbeddingFunction =
 /// EmbeddingFunction, and is aten::embedding for a module without one.
 inline constexpr const char* kModuleEmbedding = "accel::embedding";
 
-/// Gives module objects their EmbeddingFunction for as long as this lives. The objects must outlive it.
-class EmbeddingRegistration {
- public:
-  explicit EmbeddingRegistration(std::unordered_map<const c10::ivalue::Object*, EmbeddingFunction> functions);
-  EmbeddingRegistration(const EmbeddingRegistration&) = delete;
-  EmbeddingRegistration& operator=(const EmbeddingRegistration&) = delete;
-  ~EmbeddingRegistration();
-};
+using EmbeddingRegistration = ModuleFunctions<EmbeddingFunction>;
 
 }  // namespace accel::train

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
 #include <functional>
-#include <unordered_map>
+
+#include "train/graph/run/module_functions.hpp"
 
 namespace accel::train {
 
@@ -19,16 +19,6 @@ using LinearFunction =
 /// them may have a function.
 inline constexpr const char* kModuleLinear = "accel::linear";
 
-/// Gives module objects their LinearFunction for as long as this lives. The objects must outlive it.
-///
-/// As with UnitRegistration, the operator is a plain function and finds the module by its address alone, so
-/// that the table behind this class is global.
-class LinearRegistration {
- public:
-  explicit LinearRegistration(std::unordered_map<const c10::ivalue::Object*, LinearFunction> functions);
-  LinearRegistration(const LinearRegistration&) = delete;
-  LinearRegistration& operator=(const LinearRegistration&) = delete;
-  ~LinearRegistration();
-};
+using LinearRegistration = ModuleFunctions<LinearFunction>;
 
 }  // namespace accel::train

@@ -124,12 +124,6 @@ TEST(ShmBackendTest, AllGatherEqualsGloo) {
         at::Tensor theirs = at::zeros_like(out);
         gloo._allgather_base(theirs, in, {})->wait();
         EXPECT_TRUE(at::equal(out, theirs));
-
-        std::vector<std::vector<at::Tensor>> lists(1);
-        for (const at::Tensor& part : parts) lists.front().push_back(at::zeros_like(part));
-        std::vector<at::Tensor> ins = {in};
-        ours.allgather(lists, ins, {})->wait();
-        EXPECT_TRUE(at::equal(at::cat(lists.front()), out));
       }
     }
   });

@@ -6,7 +6,7 @@
 #include "import/program_signature.hpp"
 #include "structure/archive_model.hpp"
 
-namespace accel::cli {
+namespace accel {
 
 /// A model file that is only looked at.
 struct OpenedModel {
@@ -19,4 +19,4 @@ struct OpenedModel {
 /// what ArchiveModel::open() and import_structure() throw.
 [[nodiscard]] OpenedModel open_model(const std::filesystem::path& path);
 
-}  // namespace accel::cli
+}  // namespace accel

@@ -1,10 +1,10 @@
-#include "cli/open_model.hpp"
+#include "import/open_model.hpp"
 
 #include <utility>
 
 #include "import/imported_structure.hpp"
 
-namespace accel::cli {
+namespace accel {
 
 OpenedModel open_model(const std::filesystem::path& path) {
   if (is_pt2(path)) {
@@ -17,4 +17,4 @@ OpenedModel open_model(const std::filesystem::path& path) {
   return {std::move(archive), has_values, std::nullopt};
 }
 
-}  // namespace accel::cli
+}  // namespace accel

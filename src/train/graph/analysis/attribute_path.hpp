@@ -1,0 +1,14 @@
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <string>
+
+namespace accel::train {
+
+/// The path of an attribute of the module that the value's graph is a method of: "" for the module itself,
+/// and nothing for a value that is no such attribute.
+std::optional<std::string> attribute_path(const torch::jit::Value* value);
+
+}  // namespace accel::train

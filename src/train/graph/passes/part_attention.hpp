@@ -1,0 +1,23 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::train {
+
+/// Makes each attention of the model a call of kModuleAttention (replace_attention.hpp). Returns, by module,
+/// the AttentionCall::number of each attention that may drop something and whose query is a part of the
+/// heads.
+///
+/// A query is a part if a module that `gives_part` maps to true computes it, or what it is computed from, and
+/// no module that `gives_part` maps to false is in between. `gives_part` has the paths of modules. A query
+/// that the module's method gets as an argument counts as whole. Call before the first run, and before
+/// methods are copied or rewritten.
+std::unordered_map<std::string, std::vector<std::int64_t>> find_part_attention(
+    const torch::jit::Module& root, const std::unordered_map<std::string, bool>& gives_part);
+
+}  // namespace accel::train
