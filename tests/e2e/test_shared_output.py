@@ -9,7 +9,8 @@ from launching import wait_for
 from two_hosts import two_hosts  # noqa: F401
 
 STEPS, EVERY = 40, 4
-TRAINING = {"max_steps": STEPS, "checkpoint": {"every": EVERY, "resume": "auto"}}
+# A host that is gone without a word keeps the directory for so long.
+TRAINING = {"max_steps": STEPS, "checkpoint": {"every": EVERY, "resume": "auto"}, "launch.lock_timeout": 15}
 HELD = f"checkpoint_{2 * EVERY}.*.incomplete"
 
 
