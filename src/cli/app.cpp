@@ -15,9 +15,9 @@
 #include "base/log.hpp"
 #include "base/terminal.hpp"
 #include "base/visible.hpp"
-#include "cli/build_info.hpp"
-#include "cli/candidates.hpp"
-#include "cli/commands.hpp"
+#include "cli/line/build_info.hpp"
+#include "cli/line/candidates.hpp"
+#include "cli/line/commands.hpp"
 #include "cli/output/results.hpp"
 
 namespace accel::cli {
