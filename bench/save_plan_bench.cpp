@@ -23,7 +23,7 @@
 
 #include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/dcp/rank_plan.hpp"
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "ckpt/tensor/dtype.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/sample_source.hpp"
 
 namespace accel {
 

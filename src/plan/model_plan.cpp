@@ -9,10 +9,10 @@
 
 #include "base/error.hpp"
 #include "core/config/mesh.hpp"
-#include "plan/autocast_copies.hpp"
-#include "plan/float8_gather.hpp"
-#include "plan/ignored_modules.hpp"
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
+#include "plan/linears/float8_gather.hpp"
+#include "plan/memory/autocast_copies.hpp"
+#include "plan/units/ignored_modules.hpp"
 #include "structure/compiled_layers.hpp"
 
 namespace accel {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "plan/footprint.hpp"
-#include "plan/linear_plan.hpp"
-#include "plan/optimizer_plan.hpp"
-#include "plan/tensor_plan.hpp"
-#include "plan/unit_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
+#include "plan/linears/linear_plan.hpp"
+#include "plan/linears/tensor_plan.hpp"
+#include "plan/memory/footprint.hpp"
+#include "plan/units/unit_plan.hpp"
 #include "structure/archive_model.hpp"
 #include "structure/model_notes.hpp"
 #include "structure/structure.hpp"

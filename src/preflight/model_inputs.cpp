@@ -7,8 +7,8 @@
 #include <cstddef>
 
 #include "base/error.hpp"
-#include "data/data_formats.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 
 namespace accel {
 namespace {

@@ -11,7 +11,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "import/open_model.hpp"
-#include "plan/linear_plan.hpp"
+#include "plan/linears/linear_plan.hpp"
 #include "plan/model_plan.hpp"
 #include "preflight/blame.hpp"
 #include "preflight/data_checks.hpp"

@@ -15,7 +15,8 @@ struct ModuleInfo {
   std::string name;  ///< The path, such as "layers.3.attn".
   /// The last atom of the TorchScript type name, without the mangling in front of it.
   std::string class_name;
-  bool ignored = false;  ///< It is among the configuration's ignored_modules (plan/ignored_modules.hpp).
+  bool ignored =
+      false;  ///< It is among the configuration's ignored_modules (plan/units/ignored_modules.hpp).
 };
 
 /// Whether the module or parameter `name` is `module` or is inside it. Everything is inside the root.
@@ -41,12 +42,12 @@ struct ParameterInfo {
   bool cross_unit = false;  ///< Another unit reads it (train/graph/analysis/cross_unit_reads.hpp).
   /// Every rank has all of the parameter, because it is in one of the ignored modules.
   bool replicated = false;
-  /// This rank's part, if tensor parallelism cuts the parameter (plan/tensor_plan.hpp). `shape` is that of
-  /// the whole parameter.
+  /// This rank's part, if tensor parallelism cuts the parameter (plan/linears/tensor_plan.hpp). `shape` is
+  /// that of the whole parameter.
   std::optional<TensorPart> part = {};
   /// The ranks of tensor parallelism each compute a part of the parameter's gradient, which is their sum.
   bool sums_gradient = false;
-  /// It is gathered in float8 where it is sharded (plan/float8_gather.hpp).
+  /// It is gathered in float8 where it is sharded (plan/linears/float8_gather.hpp).
   bool gathers_float8 = false;
 };
 

@@ -28,8 +28,8 @@
 #include "ckpt/verify/job.hpp"
 #include "ckpt/zip/index.hpp"
 #include "ckpt/zip/layout.hpp"
-#include "data/data_formats.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 
 namespace accel::fuzz {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "base/error.hpp"
 #include "base/visible.hpp"
-#include "data/data_formats.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 
 namespace {
 

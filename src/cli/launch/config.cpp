@@ -18,7 +18,7 @@
 #include "cli/output/results.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/world/machine.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
 #include "plan/model_plan.hpp"
 
 namespace accel::cli {

@@ -25,7 +25,7 @@
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/launch.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
 #include "preflight/preflight.hpp"
 
 namespace accel::cli {

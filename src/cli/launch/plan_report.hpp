@@ -5,7 +5,7 @@
 
 #include "cli/output/results.hpp"
 #include "core/config/config.hpp"
-#include "plan/footprint.hpp"
+#include "plan/memory/footprint.hpp"
 #include "plan/model_plan.hpp"
 
 namespace accel::cli {

@@ -12,8 +12,8 @@
 
 #include "base/checked.hpp"
 #include "ckpt/tensor/dtype.hpp"
-#include "data/sample_source.hpp"
-#include "data/token_file.hpp"
+#include "data/files/token_file.hpp"
+#include "data/formats/sample_source.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"
 #include "structure/table_sizes.hpp"

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "data/data_formats.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 #include "import/open_model.hpp"
-#include "plan/footprint.hpp"
+#include "plan/memory/footprint.hpp"
 
 namespace accel::cli {
 

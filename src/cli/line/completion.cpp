@@ -9,7 +9,7 @@
 namespace accel::cli {
 namespace {
 
-// The scripts ask `accel __complete` (cli/candidates.hpp). They need nothing but the shell and the program,
+// The scripts ask `accel __complete` (cli/line/candidates.hpp). They need nothing but the shell and the program,
 // not even the package bash-completion.
 
 // Readline may split words at "=" (COMP_WORDBREAKS) or not.

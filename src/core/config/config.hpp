@@ -112,7 +112,7 @@ struct MixturePart {
 };
 
 struct DataSource {
-  std::string format;  ///< A name in the table of data/data_formats.hpp.
+  std::string format;  ///< A name in the table of data/formats/data_formats.hpp.
   /// A path or a glob; matches are used in sorted order. Empty if there are no files, or a mixture of them.
   std::string path;
   std::int64_t sequence_length = 0;  ///< The number of tokens per sample; 0 if the format sets it.
@@ -294,7 +294,7 @@ struct EarlyStoppingConfig {
 
 /// What splits a model otherwise than FSDP.
 struct ParallelConfig {
-  /// Patterns for modules and their styles (plan/tensor_plan.hpp); empty for those of the model file.
+  /// Patterns for modules and their styles (plan/linears/tensor_plan.hpp); empty for those of the model file.
   std::map<std::string, std::string> tp_plan;
 };
 

@@ -16,7 +16,7 @@
 #include "base/error.hpp"
 #include "base/files/flight_record.hpp"
 #include "ckpt/io/crc32.hpp"
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 #include "structure/tensor_part.hpp"
 
 namespace accel::train {

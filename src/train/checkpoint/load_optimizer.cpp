@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "ckpt/tensor/dtype.hpp"
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 #include "train/checkpoint/state_items.hpp"
 #include "weights/checkpoint_tensors.hpp"
 

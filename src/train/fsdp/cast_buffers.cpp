@@ -5,7 +5,7 @@
 
 #include <unordered_set>
 
-#include "plan/buffer_plan.hpp"
+#include "plan/layout/buffer_plan.hpp"
 
 namespace accel::train {
 

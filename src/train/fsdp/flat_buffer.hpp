@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_pool.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "plan/float8_gather.hpp"
+#include "plan/linears/float8_gather.hpp"
 #include "structure/structure.hpp"
 #include "train/graph/passes/replace_linears.hpp"
 #include "train/graph/run/float8_linear.hpp"

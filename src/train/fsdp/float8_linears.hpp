@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "plan/linear_plan.hpp"
+#include "plan/linears/linear_plan.hpp"
 #include "train/graph/run/float8_cast.hpp"
 #include "train/graph/run/module_linear.hpp"
 

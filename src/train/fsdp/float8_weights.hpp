@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 #include "train/c10d/group.hpp"
 #include "train/graph/run/float8_cast.hpp"
 

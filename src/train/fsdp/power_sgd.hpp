@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "core/config/config.hpp"
-#include "plan/low_rank_plan.hpp"
-#include "plan/numpy_random.hpp"
+#include "plan/layout/low_rank_plan.hpp"
+#include "plan/layout/numpy_random.hpp"
 #include "train/c10d/group.hpp"
 
 namespace accel::train {

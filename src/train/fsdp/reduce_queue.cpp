@@ -1,6 +1,6 @@
 #include "train/fsdp/reduce_queue.hpp"
 
-#include "plan/step_memory.hpp"
+#include "plan/memory/step_memory.hpp"
 
 namespace accel::train {
 

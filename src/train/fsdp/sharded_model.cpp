@@ -15,10 +15,10 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "plan/buffer_plan.hpp"
-#include "plan/float8_gather.hpp"
-#include "plan/ignored_modules.hpp"
+#include "plan/layout/buffer_plan.hpp"
+#include "plan/linears/float8_gather.hpp"
 #include "plan/model_plan.hpp"
+#include "plan/units/ignored_modules.hpp"
 #include "structure/model_notes.hpp"
 #include "train/graph/analysis/cross_unit_reads.hpp"
 #include "train/graph/analysis/unsupported.hpp"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"

@@ -3,7 +3,7 @@
 #include <exception>
 #include <vector>
 
-#include "plan/prefetch_schedule.hpp"
+#include "plan/memory/prefetch_schedule.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/fsdp/reduce_queue.hpp"

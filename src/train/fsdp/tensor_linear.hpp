@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "plan/tensor_plan.hpp"
+#include "plan/linears/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
 
 namespace accel::train {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "plan/tensor_plan.hpp"
+#include "plan/linears/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/tensor_linear.hpp"
 #include "train/graph/run/fused_head.hpp"

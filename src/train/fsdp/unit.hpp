@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/prefetch_schedule.hpp"
-#include "plan/unit_plan.hpp"
+#include "plan/memory/prefetch_schedule.hpp"
+#include "plan/units/unit_plan.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/saved_activations.hpp"
 #include "train/fsdp/backward_tracker.hpp"

@@ -17,7 +17,7 @@
 #include "base/log.hpp"
 #include "base/seconds.hpp"
 #include "base/text.hpp"
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "report/command_sink.hpp"
 #include "report/event_file.hpp"
 #include "train/device/memory_use.hpp"

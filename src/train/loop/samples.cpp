@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {

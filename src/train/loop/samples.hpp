@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "data/formats/sample_source.hpp"
 #include "data/needed_fields.hpp"
-#include "data/sample_source.hpp"
 
 namespace accel::train {
 

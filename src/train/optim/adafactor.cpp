@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "plan/state_tensor.hpp"
+#include "plan/layout/state_tensor.hpp"
 #include "train/device/read_numbers.hpp"
 #include "train/optim/clip.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/state_tensor.hpp"
+#include "plan/layout/state_tensor.hpp"
 #include "train/optim/update_rules.hpp"
 
 namespace accel::train {

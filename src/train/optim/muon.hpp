@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
-#include "plan/matrix_owners.hpp"
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/matrix_owners.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"
@@ -19,10 +19,10 @@ namespace accel::train {
 /// networks", 2024.
 ///
 /// The momentum is changed where the shards are. The update of a matrix needs all of it, so one rank of the
-/// shard group owns each matrix (plan/matrix_owners). An all-gather brings the momentum of a flat buffer in
-/// bfloat16, in which Newton-Schulz computes, and a reduce-scatter takes the results to the shards: each
-/// element has one summand that is not zero, so that nothing is rounded. The numbers are those of torch on
-/// one process. A step takes two bytes for each element of the buffers of a bucket, and two more for the
+/// shard group owns each matrix (plan/layout/matrix_owners). An all-gather brings the momentum of a flat
+/// buffer in bfloat16, in which Newton-Schulz computes, and a reduce-scatter takes the results to the shards:
+/// each element has one summand that is not zero, so that nothing is rounded. The numbers are those of torch
+/// on one process. A step takes two bytes for each element of the buffers of a bucket, and two more for the
 /// matrices that the rank owns.
 class Muon : public CollectiveRule {
  public:

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/optim/gradient_presence.hpp"
@@ -20,8 +20,8 @@
 namespace accel::train {
 
 /// The optimizers of a run, on flat shards. It has state for the shards of this rank alone. What is stored
-/// for a parameter is in plan/optimizer_plan, and how it is changed in update_rules.hpp; everything else is
-/// here.
+/// for a parameter is in plan/layout/optimizer_plan, and how it is changed in update_rules.hpp; everything
+/// else is here.
 class Optimizer {
  public:
   using State = OptimizerState;

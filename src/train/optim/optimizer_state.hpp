@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/flat_layout.hpp"
+#include "plan/layout/flat_layout.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 
 namespace accel::train {
@@ -15,10 +15,11 @@ namespace accel::train {
 /// The state of the parameters of one group in one buffer, for this rank's shard.
 struct OptimizerState {
   FlatBuffer* buffer = nullptr;
-  std::size_t buffer_index = 0;     ///< The number of the buffer among those of the optimizer.
-  GroupRange range;                 ///< The group and its parameters.
-  ElementRange in_shard;            ///< Where the group's elements lie in the shard; it may be empty.
-  std::vector<at::Tensor> tensors;  ///< Those of the group, each [numel_on_rank()] (plan/state_tensor.hpp).
+  std::size_t buffer_index = 0;  ///< The number of the buffer among those of the optimizer.
+  GroupRange range;              ///< The group and its parameters.
+  ElementRange in_shard;         ///< Where the group's elements lie in the shard; it may be empty.
+  std::vector<at::Tensor>
+      tensors;  ///< Those of the group, each [numel_on_rank()] (plan/layout/state_tensor.hpp).
   /// For each parameter of the range, the number of steps in which it had a gradient, also of parameters of
   /// which this rank has no part.
   std::vector<std::int64_t> steps;

@@ -89,7 +89,7 @@ Entries adafactor_group(const OptimizerGroup& group) {
           {"maximize", false}};
 }
 
-/// A type of optimizer. What it stores for a parameter is in plan/optimizer_plan.
+/// A type of optimizer. What it stores for a parameter is in plan/layout/optimizer_plan.
 struct Row {
   std::string_view type;
   UpdateRule update;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
-#include "plan/optimizer_plan.hpp"
+#include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/group.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/config/keys/keys.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
 
 namespace accel::config {
 

@@ -4,7 +4,7 @@
 #include "core/config/keys/float8_keys.hpp"
 #include "core/config/keys/keys.hpp"
 #include "core/config/keys/optimizer_keys.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
 
 namespace accel::config {
 namespace {

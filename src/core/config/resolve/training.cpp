@@ -13,9 +13,9 @@
 #include "core/config/mesh.hpp"
 #include "core/config/resolve/members.hpp"
 #include "core/config/resolve/resolve.hpp"
-#include "data/data_formats.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 #include "data/needed_fields.hpp"
-#include "data/sample_source.hpp"
 
 namespace accel::config {
 namespace {

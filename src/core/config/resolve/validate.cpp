@@ -13,8 +13,8 @@
 #include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
-#include "data/data_formats.hpp"
-#include "data/sample_source.hpp"
+#include "data/formats/data_formats.hpp"
+#include "data/formats/sample_source.hpp"
 
 namespace accel::config {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "plan/step_memory.hpp"
+#include "plan/memory/step_memory.hpp"
 #include "ranks_as_threads.hpp"
 #include "test_port.hpp"
 #include "train/fsdp/reduce_queue.hpp"

@@ -11,9 +11,9 @@
 
 #include "base/error.hpp"
 #include "late_storage.hpp"
-#include "plan/buffer_plan.hpp"
-#include "plan/ignored_modules.hpp"
-#include "plan/unit_plan.hpp"
+#include "plan/layout/buffer_plan.hpp"
+#include "plan/units/ignored_modules.hpp"
+#include "plan/units/unit_plan.hpp"
 #include "ranks_as_threads.hpp"
 #include "temp_dir.hpp"
 #include "tensor_counter.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/step_memory.hpp"
+#include "plan/memory/step_memory.hpp"
 #include "train/c10d/fake_backend.hpp"
 
 namespace accel::train {

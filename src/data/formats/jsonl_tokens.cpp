@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "data/files/file_tokens.hpp"
+#include "data/formats/jsonl_line.hpp"
+
+namespace accel {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMostLineBytes = std::uint64_t{16} << 20;
+
+/// The lines of a file from a byte on, read block by block.
+class Lines {
+ public:
+  Lines(const DataFile& file, std::uint64_t begin) : file_(file), read_(begin) {}
+
+  /// Where in the file the line begins that next() returns next.
+  [[nodiscard]] std::uint64_t offset() const { return read_ - (buffer_.size() - at_); }
+
+  /// Returns the next line without its end, or nothing behind the last. It is valid until the next call.
+  [[nodiscard]] std::optional<std::string_view> next() {
+    std::size_t searched = at_;
+    while (true) {
+      const std::size_t end = buffer_.find('\n', searched);
+      if (end != std::string::npos) return taken(end - at_, 1);
+      if (buffer_.size() - at_ > kMostLineBytes) {
+        throw Error(ErrorKind::kUsage, fmt::format("it has more than {} bytes", kMostLineBytes))
+            .hint("write the tokens of such long documents into a .npy, for format: tokens");
+      }
+      if (read_ == file_.size()) break;
+      buffer_.erase(0, at_);
+      at_ = 0;
+      searched = buffer_.size();
+      append_block();
+    }
+    if (at_ == buffer_.size()) return std::nullopt;
+    return taken(buffer_.size() - at_, 0);
+  }
+
+ private:
+  [[nodiscard]] std::string_view taken(std::size_t bytes, std::size_t end_bytes) {
+    const std::string_view line = std::string_view(buffer_).substr(at_, bytes);
+    at_ += bytes + end_bytes;
+    return line;
+  }
+  void append_block() {
+    const std::size_t old = buffer_.size();
+    const std::uint64_t bytes = std::min(kBlockBytes, file_.size() - read_);
+    buffer_.resize(old + bytes);
+    file_.read(read_, std::as_writable_bytes(std::span(buffer_).subspan(old)));
+    read_ += bytes;
+  }
+
+  const DataFile& file_;
+  std::string buffer_;
+  std::size_t at_ = 0;      ///< Where in the buffer the next line begins.
+  std::uint64_t read_ = 0;  ///< Where in the file the next block begins.
+};
+
+/// Notes where a line begins about every 64 KiB, which takes 16 bytes, whatever the number of tokens. A range
+/// of tokens is found by parsing from the place before it.
+class JsonlTokens final : public FileTokens {
+ public:
+  explicit JsonlTokens(const std::string& path) : FileTokens(DataFile(path)) {
+    Lines lines(file(), 0);
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t number = 1;; ++number) {
+      if (places_.empty() || lines.offset() - places_.back().offset >= kBlockBytes)
+        places_.push_back({lines.offset(), size_});
+      tokens.clear();
+      try {
+        const auto line = lines.next();
+        if (!line) break;
+        append_line_tokens(*line, tokens);
+      } catch (Error& error) {
+        error.add_context(fmt::format("line {}", number));
+        throw;
+      }
+      size_ += static_cast<std::int64_t>(tokens.size());
+    }
+    if (size_ == 0) throw Error(ErrorKind::kUsage, "the file holds no tokens");
+  }
+
+  std::int64_t size() const override { return size_; }
+
+  void read(std::int64_t begin, std::span<std::int64_t> out) const override {
+    try {
+      read_from(place_before(begin), begin, out);
+    } catch (const Error&) {
+      const auto change = file().change();
+      if (!change) throw;
+      throw changed_error(file(), *change);
+    }
+  }
+
+ private:
+  struct Place {
+    std::uint64_t offset = 0;  ///< Where in the file a line begins.
+    std::int64_t tokens = 0;   ///< The number of tokens before it.
+  };
+
+  [[nodiscard]] const Place& place_before(std::int64_t token) const {
+    return *std::prev(std::upper_bound(places_.begin(), places_.end(), token,
+                                       [](std::int64_t t, const Place& place) { return t < place.tokens; }));
+  }
+
+  void read_from(const Place& place, std::int64_t begin, std::span<std::int64_t> out) const {
+    Lines lines(file(), place.offset);
+    std::vector<std::int64_t> tokens;
+    std::int64_t first = place.tokens;  // The number of the line's first token.
+    while (!out.empty()) {
+      tokens.clear();
+      const auto line = lines.next();
+      if (!line) throw Error(ErrorKind::kUsage, fmt::format("data file '{}' has lost lines", file().path()));
+      append_line_tokens(*line, tokens);
+      const auto skipped = static_cast<std::size_t>(begin - first);
+      first += static_cast<std::int64_t>(tokens.size());
+      if (skipped >= tokens.size()) continue;
+      const std::size_t count = std::min(tokens.size() - skipped, out.size());
+      std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(skipped), count, out.begin());
+      out = out.subspan(count);
+      begin = first;
+    }
+  }
+
+  std::vector<Place> places_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<FileTokens> open_jsonl_tokens(const std::string& path) {
+  return std::make_unique<JsonlTokens>(path);
+}
+
+}  // namespace accel

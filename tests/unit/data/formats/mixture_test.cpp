@@ -1,0 +1,103 @@
+#include "data/formats/mixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "data/formats/data_formats.hpp"
+#include "temp_dir.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TempDir;
+using testing::write_file;
+
+class MixtureTest : public ::testing::Test {
+ protected:
+  MixtureTest() {
+    write_file(dir_ / "a", "abcdefg");  // Three samples of two tokens, and a label behind them.
+    write_file(dir_ / "b", "ABCDE");    // Two.
+  }
+
+  std::unique_ptr<SampleSource> open(double a, double b) const {
+    config::DataSource source{"text", "", 2};
+    source.mixture = {{(dir_ / "a").string(), a}, {(dir_ / "b").string(), b}};
+    return open_data(source);
+  }
+
+  static std::string text_of(const SampleSource& source, std::int64_t sample) {
+    std::vector<std::int64_t> tokens(2);
+    const std::vector<std::span<std::byte>> out = {std::as_writable_bytes(std::span(tokens)), {}};
+    source.read(sample, Labels::kNextTokens, out);
+    return {static_cast<char>(tokens[0]), static_cast<char>(tokens[1])};
+  }
+
+  static std::vector<std::string> texts_of(const SampleSource& source) {
+    std::vector<std::string> texts;
+    for (std::int64_t i = 0; i < source.size(); ++i) texts.push_back(text_of(source, i));
+    return texts;
+  }
+
+  std::string error_of(double a, double b) const {
+    try {
+      (void)open(a, b);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return {};
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(MixtureTest, EachSourceHasItsPartAndNoSampleIsLeftOut) {
+  EXPECT_THAT(texts_of(*open(1, 1)), ElementsAre("ab", "cd", "ef", "AB", "CD", "AB"));
+  EXPECT_THAT(texts_of(*open(0.2, 0.1)), ElementsAre("ab", "cd", "ef", "ab", "AB", "CD"))
+      << "the two of b are a third";
+  EXPECT_THAT(texts_of(*open(6, 4)), ElementsAre("ab", "cd", "ef", "AB", "CD"));
+  EXPECT_EQ(open(1, 9)->size(), 30);
+}
+
+TEST_F(MixtureTest, ASampleIsWhereItsSourceHasIt) {
+  const auto source = open(1, 1);
+  EXPECT_EQ(source->files_of(2).front()->path(), (dir_ / "a").string());
+  EXPECT_EQ(source->files_of(5).front()->path(), (dir_ / "b").string());
+  EXPECT_EQ(source->position(5), "sample 0");
+  EXPECT_THAT(source->size_text(), HasSubstr("6 samples, 3 of the 3 samples of '"));
+  EXPECT_THAT(source->size_text(), HasSubstr("3 of the 2 samples of '"));
+  EXPECT_THROW((void)text_of(*source, 6), Error);
+  EXPECT_THROW((void)text_of(*source, -1), Error);
+}
+
+TEST_F(MixtureTest, VocabulariesAreThoseOfAllSources) {
+  const auto source = open(1, 1);
+  source->set_vocabularies({{kTokensField, 'D'}});
+  EXPECT_EQ(text_of(*source, 3), "AB");
+  EXPECT_THROW((void)text_of(*source, 0), Error);
+  EXPECT_THROW((void)text_of(*source, 4), Error);
+}
+
+TEST_F(MixtureTest, TheFingerprintKnowsDataAndParts) {
+  const std::uint32_t before = open(1, 1)->fingerprint();
+  EXPECT_EQ(open(2, 2)->fingerprint(), before);
+  EXPECT_NE(open(2, 1)->fingerprint(), before) << "as many samples, of which others have more";
+  write_file(dir_ / "b", "ABCDF");
+  EXPECT_NE(open(1, 1)->fingerprint(), before);
+}
+
+TEST_F(MixtureTest, WhatCannotBeMixedIsRefused) {
+  EXPECT_THAT(error_of(1, 1e-15), HasSubstr("samples are needed"));
+  write_file(dir_ / "b", "AB");
+  EXPECT_THAT(error_of(1, 1), HasSubstr("2 tokens make 0 samples of 2"));
+}
+
+}  // namespace
+}  // namespace accel
