@@ -33,7 +33,7 @@ def nothing(name, file, old, test):
     return Mutation(name, file, old, "", test)
 
 
-FLAT, HOST, SAVED, READER = "fsdp/flat_buffer.cpp", "device/host_storage.cpp", "device/saved_activations.cpp", "device/device_reader.cpp"
+FLAT, HOST, SAVED, READER = "fsdp/buffers/flat_buffer.cpp", "device/host_storage.cpp", "device/saved_activations.cpp", "device/device_reader.cpp"
 MUTATIONS = [
     nothing("a gather is not waited for", FLAT, "  gather_.wait();\n", RANKS.format("plain")),
     nothing("the copy of an offloaded shard is not waited for", FLAT,
@@ -64,18 +64,18 @@ MUTATIONS = [
     Mutation("the optimizer does not wait for the copies of a save", "checkpoint/snapshot.cpp",
              "  if (is_on_device(tensor)) progress_.wait(lock, [&] { return is_safe(entry) || !copies_ahead_; });\n",
              "  if (is_on_device(tensor)) return;\n", RESUME),
-    nothing("a hook's all-reduce is not waited for", "fsdp/comm_hook.cpp", "    pending_.wait();\n", RANKS.format("replicas with a hook")),
-    nothing("PowerSGD does not wait for its first all-reduce", "fsdp/power_sgd.cpp", "  pending_.wait();\n", RANKS.format("replicas with PowerSGD")),
-    Mutation("PowerSGD does not wait for its second all-reduce", "fsdp/power_sgd.cpp", "group_->all_reduce_sum(qs_).wait();",
+    nothing("a hook's all-reduce is not waited for", "fsdp/buffers/comm_hook.cpp", "    pending_.wait();\n", RANKS.format("replicas with a hook")),
+    nothing("PowerSGD does not wait for its first all-reduce", "fsdp/buffers/power_sgd.cpp", "  pending_.wait();\n", RANKS.format("replicas with PowerSGD")),
+    Mutation("PowerSGD does not wait for its second all-reduce", "fsdp/buffers/power_sgd.cpp", "group_->all_reduce_sum(qs_).wait();",
              "group_->all_reduce_sum(qs_);", RANKS.format("replicas with PowerSGD")),
     nothing("Muon does not wait for its gathers", "optim/muon.cpp", "    for (Pending& gather : gathers) gather.wait();\n", RANKS.format("muon")),
     nothing("Muon does not wait for its scatters", "optim/muon.cpp", "    for (Pending& scatter : scatters) scatter.wait();\n",
             RANKS.format("muon")),
     Mutation("Adafactor does not wait for its sums", "optim/adafactor.cpp", "group->all_reduce_sum(there).wait();",
              "group->all_reduce_sum(there);", RANKS.format("adafactor")),
-    Mutation("a sum of tensor parallelism is not waited for", "fsdp/tensor_linear.cpp", "ranks.all_reduce_sum(sum).wait();",
+    Mutation("a sum of tensor parallelism is not waited for", "fsdp/linears/tensor_linear.cpp", "ranks.all_reduce_sum(sum).wait();",
              "ranks.all_reduce_sum(sum);", SHARED.format("tp")),
-    Mutation("a gather of tensor parallelism is not waited for", "fsdp/tensor_linear.cpp", "ranks.all_gather(all, own.view(-1)).wait();",
+    Mutation("a gather of tensor parallelism is not waited for", "fsdp/linears/tensor_linear.cpp", "ranks.all_gather(all, own.view(-1)).wait();",
              "ranks.all_gather(all, own.view(-1));", SHARED.format("tp")),
     Mutation("the sum of a gradient between linears that are cut is not waited for", "fsdp/unit.cpp",
              "groups_.tp().all_reduce_sum(sum).wait();", "groups_.tp().all_reduce_sum(sum);", SHARED.format("tp")),

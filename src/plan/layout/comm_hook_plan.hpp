@@ -15,7 +15,7 @@ struct CommHookPlan {
   std::uint64_t copied_bytes = 0;  ///< Bytes of copies while the gradient is being reduced.
 };
 
-/// Plans what train/fsdp/comm_hook.cpp does. The configuration must have a hook.
+/// Plans what train/fsdp/buffers/comm_hook.cpp does. The configuration must have a hook.
 CommHookPlan plan_comm_hook(const FlatLayout& layout, const config::DdpConfig& config);
 
 }  // namespace accel

@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "ckpt/tensor/dtype.hpp"
-#include "train/fsdp/comm_hook.hpp"
+#include "train/fsdp/buffers/comm_hook.hpp"
 
 namespace accel::train {
 namespace {

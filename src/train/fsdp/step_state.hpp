@@ -6,7 +6,7 @@
 #include "plan/memory/prefetch_schedule.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/c10d/mesh_groups.hpp"
-#include "train/fsdp/reduce_queue.hpp"
+#include "train/fsdp/buffers/reduce_queue.hpp"
 
 namespace accel::train {
 

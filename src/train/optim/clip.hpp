@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "train/c10d/split_sum.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "train/c10d/mesh_groups.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 

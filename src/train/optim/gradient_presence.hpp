@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "train/c10d/group.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 

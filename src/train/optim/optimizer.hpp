@@ -12,7 +12,7 @@
 
 #include "plan/layout/optimizer_plan.hpp"
 #include "train/c10d/group.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"
 #include "train/optim/update_rules.hpp"

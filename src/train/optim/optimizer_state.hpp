@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/layout/flat_layout.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 

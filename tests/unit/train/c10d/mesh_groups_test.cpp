@@ -9,7 +9,7 @@
 #include "lonely_backend.hpp"
 #include "ranks_as_threads.hpp"
 #include "test_port.hpp"
-#include "train/fsdp/reduce_queue.hpp"
+#include "train/fsdp/buffers/reduce_queue.hpp"
 
 namespace accel::train {
 namespace {

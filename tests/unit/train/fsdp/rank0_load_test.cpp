@@ -18,7 +18,7 @@
 #include "temp_dir.hpp"
 #include "tensor_counter.hpp"
 #include "test_port.hpp"
-#include "train/fsdp/load_shards.hpp"
+#include "train/fsdp/buffers/load_shards.hpp"
 #include "train/loop/open_model.hpp"
 
 namespace accel::train {

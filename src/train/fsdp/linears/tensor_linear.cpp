@@ -1,4 +1,4 @@
-#include "train/fsdp/tensor_linear.hpp"
+#include "train/fsdp/linears/tensor_linear.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "train/fsdp/gradient_mean.hpp"
+#include "train/fsdp/buffers/gradient_mean.hpp"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "train/fsdp/float8_weights.hpp"
+#include "train/fsdp/buffers/float8_weights.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "late_storage.hpp"
 #include "ranks_as_threads.hpp"
 #include "test_port.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 #include "train/graph/run/float8_linear.hpp"
 
 namespace accel::train {

@@ -1,4 +1,4 @@
-#include "train/fsdp/load_shards.hpp"
+#include "train/fsdp/buffers/load_shards.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "train/c10d/mesh_groups.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 #include "train/model/open_weights.hpp"
 
 namespace accel::train {

@@ -7,7 +7,7 @@
 
 #include "core/config/config.hpp"
 #include "train/c10d/group.hpp"
-#include "train/fsdp/power_sgd.hpp"
+#include "train/fsdp/buffers/power_sgd.hpp"
 
 namespace accel::train {
 

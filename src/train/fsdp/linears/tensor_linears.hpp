@@ -6,7 +6,7 @@
 
 #include "plan/linears/tensor_plan.hpp"
 #include "train/c10d/group.hpp"
-#include "train/fsdp/tensor_linear.hpp"
+#include "train/fsdp/linears/tensor_linear.hpp"
 #include "train/graph/run/fused_head.hpp"
 #include "train/graph/run/module_attention.hpp"
 #include "train/graph/run/module_embedding.hpp"

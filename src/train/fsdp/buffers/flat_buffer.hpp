@@ -10,10 +10,10 @@
 #include "plan/layout/flat_layout.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
-#include "train/fsdp/buffer_pool.hpp"
-#include "train/fsdp/comm_hook.hpp"
-#include "train/fsdp/float8_weights.hpp"
-#include "train/fsdp/gradient_mean.hpp"
+#include "train/fsdp/buffers/buffer_pool.hpp"
+#include "train/fsdp/buffers/comm_hook.hpp"
+#include "train/fsdp/buffers/float8_weights.hpp"
+#include "train/fsdp/buffers/gradient_mean.hpp"
 
 namespace accel::train {
 

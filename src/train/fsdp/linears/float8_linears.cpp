@@ -1,4 +1,4 @@
-#include "train/fsdp/float8_linears.hpp"
+#include "train/fsdp/linears/float8_linears.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

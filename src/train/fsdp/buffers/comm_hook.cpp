@@ -1,4 +1,4 @@
-#include "train/fsdp/comm_hook.hpp"
+#include "train/fsdp/buffers/comm_hook.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "train/fsdp/comm_hook.hpp"
+#include "train/fsdp/buffers/comm_hook.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -11,7 +11,7 @@
 #include "plan/memory/step_memory.hpp"
 #include "ranks_as_threads.hpp"
 #include "test_port.hpp"
-#include "train/fsdp/reduce_queue.hpp"
+#include "train/fsdp/buffers/reduce_queue.hpp"
 
 namespace accel::train {
 namespace {

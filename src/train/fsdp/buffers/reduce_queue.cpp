@@ -1,4 +1,4 @@
-#include "train/fsdp/reduce_queue.hpp"
+#include "train/fsdp/buffers/reduce_queue.hpp"
 
 #include "plan/memory/step_memory.hpp"
 

@@ -1,4 +1,4 @@
-#include "train/fsdp/reduce_queue.hpp"
+#include "train/fsdp/buffers/reduce_queue.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

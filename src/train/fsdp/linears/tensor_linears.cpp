@@ -1,4 +1,4 @@
-#include "train/fsdp/tensor_linears.hpp"
+#include "train/fsdp/linears/tensor_linears.hpp"
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/ir.h>

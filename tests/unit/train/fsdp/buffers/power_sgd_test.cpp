@@ -1,4 +1,4 @@
-#include "train/fsdp/power_sgd.hpp"
+#include "train/fsdp/buffers/power_sgd.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

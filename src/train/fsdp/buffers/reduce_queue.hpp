@@ -2,7 +2,7 @@
 
 #include <deque>
 
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 

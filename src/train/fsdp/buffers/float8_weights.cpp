@@ -1,4 +1,4 @@
-#include "train/fsdp/float8_weights.hpp"
+#include "train/fsdp/buffers/float8_weights.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 namespace accel::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/buffers/flat_buffer.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

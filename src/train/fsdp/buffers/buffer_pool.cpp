@@ -1,4 +1,4 @@
-#include "train/fsdp/buffer_pool.hpp"
+#include "train/fsdp/buffers/buffer_pool.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
