@@ -98,6 +98,19 @@ def test_layers_that_take_other_sizes_do_not_share_their_code():
     assert first.fingerprint() != second.fingerprint()
 
 
+def test_a_layer_keeps_a_share_of_its_activations(monkeypatch):
+    """Code is not made here. tests/e2e/test_compiled_units.py trains with such a file."""
+    kept = {}
+    for memory in (1.0, 0.0):
+        def code_of(module, path, memory=memory):
+            kept.setdefault(memory, len(module.graph.output_node().args[0]))  # The first one is forward.
+            return b""
+        monkeypatch.setattr(compiled, "code_of", code_of)
+        model = Model([Layer("sigmoid")])
+        compiled.compile_layers(recorded(model), Subject(model, [], {}, [], layers=["Layer"]), memory=memory)
+    assert kept[0.0] < kept[1.0]
+
+
 class Passing(Layer):
     """Gives first a value of the size of the other, which depends on nothing that is trained."""
 

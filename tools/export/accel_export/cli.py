@@ -41,6 +41,13 @@ def positive(text):
     return number
 
 
+def share(text):
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise ValueError(text)
+    return number
+
+
 def parser():
     parser = argparse.ArgumentParser(prog="accel-export", description=DESCRIPTION,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,6 +73,9 @@ def parser():
         help="torchscript: accept warnings about this line, which has no effect; the end of its path is enough")
     add("--compile", action="store_true",
         help="pt2: add machine code of the layers for training on CPUs with dynamo_backend: INDUCTOR; needs g++")
+    add("--compile-memory", metavar="SHARE", type=share, default=1.0,
+        help="with --compile: of the activations that a layer would keep for its backward, keep at most this share, from 0 to 1, and "
+             "compute the others again (default: %(default)s)")
     add("--accel", metavar="PROGRAM", help="the program accel (default: that in PATH)")
     add("--overwrite", action="store_true", help="replace OUT if it exists")
     add("--no-check", dest="check", action="store_false", help="do not compare with the model's own loss and gradients")
@@ -116,7 +126,7 @@ def main(arguments=None):
         directory = huggingface.Directory(options.directory, options)
         settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
                                     lambda text: print(text, flush=True), options.overwrite,
-                                    compile=options.compile)
+                                    compile=options.compile, compile_memory=options.compile_memory)
         export = exporter.Exporter(options.out, settings)
         part = "" if options.weights else directory.part()
         if options.check and options.dtype != torch.float32:

@@ -334,11 +334,13 @@ def shape_env_of(exported):
     raise Refused("the record has no sizes that vary")
 
 
-def compile_layers(exported, subject, judge=None):
+def compile_layers(exported, subject, judge=None, memory=1.0):
     """Compiles the layers of a record. Returns the description of the code, and the files by their names. Layers that
     differ in their parameters alone share their code. `judge(layer, description, code)` gets each kind of layer, and raises
-    Refused if its code is wrong."""
+    Refused if its code is wrong. `memory` is the share of activations that forward may keep for backward, of those that it
+    keeps with 1; backward computes the others again."""
     import torch._inductor
+    from torch._functorch import config as functorch_config
 
     trained = differentiable(exported)
     paths = [name for name, module in subject.model.named_modules() if type(module).__name__ in subject.layers]
@@ -346,7 +348,7 @@ def compile_layers(exported, subject, judge=None):
         raise Refused("--compile compiles layers, and the model has none\nhint: name their classes with --layers")
     known = len(shape_env_of(exported).guards)
     packages, units, files, places = [], {}, {}, {}
-    with portable(), named("--compile", None, lambda error: "train without compiled code"):
+    with functorch_config.patch(activation_memory_budget=memory), portable(), named("--compile", None, lambda error: "train without compiled code"):
         for path in paths:
             layer = cut(exported, path, trained)
             key = layer.fingerprint()
@@ -366,9 +368,9 @@ def compile_layers(exported, subject, judge=None):
             "dtype": str(subject.dtype).removeprefix("torch."), "packages": packages, "units": units}, files
 
 
-def add(exported, subject, path, judge=None):
+def add(exported, subject, path, judge=None, memory=1.0):
     """Compiles the layers and adds the code to the file at `path`. Returns the description."""
-    description, files = compile_layers(exported, subject, judge)
+    description, files = compile_layers(exported, subject, judge, memory)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
         root = archive.namelist()[0].partition("/")[0]
         archive.writestr(f"{root}/{DESCRIPTION}", json.dumps(description))

@@ -26,6 +26,7 @@ class Options:
     overwrite: bool = False
     words: type = words.Flags  # The names of the options in messages.
     compile: bool = False  # Add compiled code of the layers.
+    compile_memory: float = 1.0  # compiled.compile_layers()
 
 
 def publish(place, path):
@@ -104,7 +105,7 @@ class Exporter:
         from . import check_compiled, compiled
         self.options.say(f"compiling {', '.join(subject.layers)}")
         judge = check_compiled.Judge(recorded.exported, subject, program.check_sizes(recorded, subject)) if self.options.check else None
-        description = compiled.add(recorded.exported, subject, place, judge)
+        description = compiled.add(recorded.exported, subject, place, judge, self.options.compile_memory)
         size = sum(sum(package["bytes"].values()) for package in description["packages"])
         self.options.say(f"compiled: {len(description['units'])} layers of {len(description['packages'])} kinds, {size / 1e6:.1f} MB, "
                          f"for torch {description['torch']}, {description['instruction_set']} and {description['dtype']}")

@@ -14,7 +14,8 @@ from .words import Arguments
 
 
 def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None, format=None, dtype=torch.float32,
-           weights=True, lengths=None, compile=False, accel=None, check=True, accept=(), overwrite=False, say=print):
+           weights=True, lengths=None, compile=False, compile_memory=1.0, accel=None, check=True, accept=(), overwrite=False,
+           say=print):
     """Writes `model` to `path` (.pt2 by torch.export, or .pt by tracing) after comparing the file with it.
 
     example_inputs: a tensor, a sequence of tensors in forward's order, or a dict of them by forward's names.
@@ -25,6 +26,8 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
     weights: False writes the structure alone.
     lengths: names of dimensions of which the example's size is the only one that trains.
     compile: add machine code of the layers, which accel runs with dynamo_backend: INDUCTOR. It needs g++.
+    compile_memory: of the activations that a compiled layer would keep for its backward, keep at most this share, from 0 to 1,
+        and compute the others again.
     overwrite: replace a file at `path`.
 
     Raises Refused if the file would be another model. A copy of `model` is exported, in training mode."""
@@ -69,7 +72,7 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
             raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
                           "hint: export it with values and weights=False, or with check=False")
     exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite,
-                                      Arguments, compile))
+                                      Arguments, compile, compile_memory))
     if check and dtype != torch.float32:
         exporter.check_alone(lambda: make(torch.float32))
     # A file of the structure alone is compared before its values are left out.

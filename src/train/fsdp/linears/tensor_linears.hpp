@@ -23,9 +23,10 @@ void require_own_reads(const torch::jit::Module& root, const TensorPlan& plan);
 /// parallelism says, for as long as this lives. Forward and backward are collective among the ranks of `tp`.
 class TensorLinears {
  public:
-  /// Changes the code of the modules of `root` that have a style. Construct it before the first run, and
-  /// before methods are rewritten. `tp` must outlive this. Throws Error (kUsage), which names the module, if
-  /// its code has no product of its weight, or no lookup in it, or if it does something else with it.
+  /// Changes the code of the modules of `root` that have a style, and of those with attention. Construct it
+  /// before the first run, and before methods are rewritten. `tp` must outlive this. Throws Error (kUsage),
+  /// which names the module, if its code has no product of its weight, or no lookup in it, or if it does
+  /// something else with it.
   TensorLinears(const torch::jit::Module& root, const TensorPlan& plan, Group& tp);
 
   /// Returns `head` for a last linear with style kColwiseGather, whose logits it gathers where `head` returns

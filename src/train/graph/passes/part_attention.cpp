@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <optional>
 #include <unordered_set>
 
@@ -28,32 +29,49 @@ class Parts {
   bool is_part(const Value* value) {
     if (!may_hold_tensor(*value->type()) || !seen_.insert(value).second) return false;
     const Node* node = value->node();
-    if (const std::optional<bool> known = gives_part(node)) return *known;
-    for (const Block* block : node->blocks()) {
-      for (const Value* result : block->outputs()) {
-        if (is_part(result)) return true;
-      }
+    if (node->kind() == c10::prim::CallMethod) {
+      if (const std::optional<bool> known = gives_part(node)) return *known;
     }
-    for (const Value* input : node->inputs()) {
-      if (is_part(input)) return true;
-    }
-    return false;
+    if (node->kind() == c10::prim::TupleUnpack && node->input()->node()->kind() == c10::prim::TupleConstruct)
+      return is_part(node->input()->node()->input(value->offset()));
+    const std::size_t place = value->offset();
+    if (node->kind() == c10::prim::If)
+      return is_part(node->blocks()[0]->outputs()[place]) || is_part(node->blocks()[1]->outputs()[place]);
+    // The first inputs of a loop are its length and its condition, and the first result of its block is that.
+    if (node->kind() == c10::prim::Loop)
+      return is_part(node->input(place + 2)) || is_part(node->blocks()[0]->outputs()[place + 1]);
+    return std::any_of(node->inputs().begin(), node->inputs().end(),
+                       [&](const Value* input) { return is_part(input); });
   }
 
  private:
-  /// Sizes of a part are no part.
+  /// Sizes and the device of a part are no part.
   static bool may_hold_tensor(const c10::Type& type) {
-    if (type.kind() == c10::TypeKind::ListType) return may_hold_tensor(*type.containedType(0));
-    return !type.isSubtypeOf(*c10::NumberType::get()) && type.kind() != c10::TypeKind::BoolType;
+    switch (type.kind()) {
+      case c10::TypeKind::ListType:
+        return may_hold_tensor(*type.containedType(0));
+      case c10::TypeKind::BoolType:
+      case c10::TypeKind::DeviceObjType:
+      case c10::TypeKind::StringType:
+      case c10::TypeKind::NoneType:
+        return false;
+      default:
+        return !type.isSubtypeOf(*c10::NumberType::get());
+    }
   }
 
-  /// What the plan says of the module that a node calls.
-  [[nodiscard]] std::optional<bool> gives_part(const Node* node) const {
-    if (node->kind() != c10::prim::CallMethod) return std::nullopt;
-    const std::optional<std::string> path = attribute_path(node->input(0));
+  /// What the plan says of the module that a node calls, or of the modules in it: those that are all cut give
+  /// a part. If one of them gives what is whole, so does the module that holds it.
+  [[nodiscard]] std::optional<bool> gives_part(const Node* call) const {
+    const std::optional<std::string> path = attribute_path(call->input(0));
     if (!path) return std::nullopt;
-    const auto found = gives_part_.find(module_.empty() ? *path : module_ + "." + *path);
-    return found == gives_part_.end() ? std::nullopt : std::optional(found->second);
+    const std::string module = module_.empty() || path->empty() ? module_ + *path : module_ + "." + *path;
+    std::optional<bool> result;
+    for (const auto& [name, part] : gives_part_) {
+      if (name == module) return part;
+      if (module.empty() || name.starts_with(module + ".")) result = result.value_or(true) && part;
+    }
+    return result;
   }
 
   const std::string& module_;

@@ -14,9 +14,10 @@ namespace accel::train {
 /// heads.
 ///
 /// A query is a part if a module that `gives_part` maps to true computes it, or what it is computed from, and
-/// no module that `gives_part` maps to false is in between. `gives_part` has the paths of modules. A query
-/// that the module's method gets as an argument counts as whole. Call before the first run, and before
-/// methods are copied or rewritten.
+/// no module that `gives_part` maps to false is in between. `gives_part` has the paths of modules; a module
+/// that is not in it is what those in it are, and whole if one of them is. A query that comes from elsewhere
+/// than the method of the attention counts as whole: what a method gets, or a loop hands on. Call before the
+/// first run, and before methods are rewritten (rewrite.hpp).
 std::unordered_map<std::string, std::vector<std::int64_t>> find_part_attention(
     const torch::jit::Module& root, const std::unordered_map<std::string, bool>& gives_part);
 

@@ -32,13 +32,14 @@ struct AttentionCode {
 
 /// Makes each `aten::scaled_dot_product_attention` in the methods of the model's modules a call of
 /// kModuleAttention (run/module_attention.hpp), which changes no result by itself. Call before the first run,
-/// and before methods are copied or rewritten (fuse_head.hpp, rewrite.hpp).
+/// and before methods are rewritten (rewrite.hpp).
 void call_module_attention(const torch::jit::Module& root);
 
 /// Does that, and returns what the attentions of forward and their masks are.
 ///
 /// A mask that depends on a parameter, or on what another part of the model computes, is an Error of kind
-/// kUsage, and so is code in which an attention cannot be found by its module.
+/// kUsage, and so is code in which an attention cannot be found by its module. Call before methods are copied
+/// (fuse_head.hpp).
 [[nodiscard]] AttentionCode replace_attention(const torch::jit::Module& root);
 
 }  // namespace accel::train

@@ -38,8 +38,11 @@ Module model(const std::string& body) {
   return root;
 }
 
-const std::unordered_map<std::string, bool> kPlan = {
-    {"attention.q_proj", true}, {"attention.o_proj", false}, {"attention.gathered", false}};
+const std::unordered_map<std::string, bool> kPlan = {{"attention.q_proj", true},
+                                                     {"attention.o_proj", false},
+                                                     {"attention.gathered", false},
+                                                     {"attention.wrapped_q.base_layer", true},
+                                                     {"attention.wrapped_o.base_layer", false}};
 
 std::vector<std::int64_t> found_in(const std::string& body) {
   const auto found = find_part_attention(model(body), kPlan);
@@ -57,10 +60,32 @@ TEST(PartAttentionTest, AQueryThatComesFromACutLinearIsAPart) {
               ElementsAre(1));
 }
 
+TEST(PartAttentionTest, AModuleIsWhatTheModulesInItAre) {
+  EXPECT_THAT(found_in("  q = self.wrapped_q.forward(x)\n"
+                       "  return torch.scaled_dot_product_attention(q, x, x, None, p)\n"),
+              ElementsAre(1));
+}
+
+TEST(PartAttentionTest, OnlyTheResultOfABranchOrATupleThatIsAPartIsOne) {
+  const std::string branch =
+      "  if p > 0.5:\n    a, b = self.q_proj.forward(x), x\n  else:\n    a, b = x, x * 2\n";
+  const std::string loop = "  a, b = x, x\n  for i in range(2):\n    a, b = self.q_proj.forward(x), b * 2\n";
+  const std::string tuple = "  pair = (self.q_proj.forward(x), x)\n  a, b = pair\n";
+  for (const std::string& code : {branch, loop, tuple}) {
+    EXPECT_THAT(found_in(code + "  return torch.scaled_dot_product_attention(a, x, x, None, p)\n"),
+                ElementsAre(1))
+        << code;
+    EXPECT_THAT(found_in(code + "  return torch.scaled_dot_product_attention(b, x, x, None, p)\n"), IsEmpty())
+        << code;
+  }
+}
+
 TEST(PartAttentionTest, AWholeQueryIsNoPart) {
-  for (const std::string query : {"x", "self.norm.forward(x)", "self.gathered.forward(x)",
-                                  "self.o_proj.forward(self.q_proj.forward(x))",
-                                  "x.reshape(self.q_proj.forward(x).size(0), -1, x.size(2), x.size(3))"}) {
+  for (const std::string query :
+       {"x", "self.norm.forward(x)", "self.gathered.forward(x)",
+        "self.o_proj.forward(self.q_proj.forward(x))", "self.wrapped_o.forward(self.q_proj.forward(x))",
+        "self.attend(self.q_proj.forward(x), p)", "x.to(self.q_proj.forward(x).device)",
+        "x.reshape(self.q_proj.forward(x).size(0), -1, x.size(2), x.size(3))"}) {
     EXPECT_THAT(
         found_in("  q = " + query +
                  "\n"
