@@ -235,7 +235,7 @@ def test_changes_that_numbers_depend_on_are_named(accel, tmp_path):
         "fsdp_config.fsdp_reduce_dtype": "fp32", "model.output": "1", "checkpoint.verify_on_resume": "full"})).stderr
     assert "resuming: fsdp_config.reduce_dtype was bfloat16 and is float32" in said, said
     assert "resuming: training.model.output was 0 and is 1" in said
-    assert "resuming: graph of training.model.path (CRC-32 of its classes) was " in said
+    assert "resuming: graph of training.model.path (CRC-32 of its methods) was " in said
     assert said.count("resuming: ") == 3
 
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -55,14 +56,71 @@ std::string with_sorted_constants(const std::string& code) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
+bool is_letter(char c) { return c == '_' || std::isalpha(static_cast<unsigned char>(c)) != 0; }
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// Numbers the variables of each method by their places in it. torch numbers those of the methods of a file
+/// on, and of which file a class is depends on the models that the process has exported before.
+class Renumbering {
+ public:
+  /// One line of a definition.
+  std::string of(const std::string& line) {
+    if (line.starts_with("def ") || line.starts_with("  def ")) {
+      names_.clear();
+      is_in_method_ = true;
+    }
+    return is_in_method_ ? renumbered(line) : line;
+  }
+
+ private:
+  std::string renumbered(const std::string& line) {
+    std::string result;
+    for (std::size_t at = 0; at < line.size();) {
+      const std::size_t end = end_of_token(line, at);
+      const std::string token = line.substr(at, end - at);
+      const bool is_name = is_letter(token.front()) && (at == 0 || line[at - 1] != '.');
+      result += is_name ? number(token) : token;
+      at = end;
+    }
+    return result;
+  }
+
+  /// Tokens are names, numbers, texts in quotes, and other characters each for itself.
+  static std::size_t end_of_token(const std::string& line, std::size_t at) {
+    std::size_t end = at + 1;
+    if (line[at] == '"') {
+      while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+      return std::min(end + 1, line.size());
+    }
+    if (!is_letter(line[at]) && !is_digit(line[at])) return end;
+    while (end < line.size() && (is_letter(line[end]) || is_digit(line[end]))) ++end;
+    return end;
+  }
+
+  /// A name without its digits, and its place among those that differ in them alone.
+  std::string number(const std::string& name) {
+    const std::string base = name.substr(0, name.find_last_not_of("0123456789") + 1);
+    std::vector<std::string>& known = names_[base];
+    const auto found = std::find(known.begin(), known.end(), name);
+    const std::ptrdiff_t place = found - known.begin();
+    if (found == known.end()) known.push_back(name);
+    return fmt::format("{}#{}", base, place);
+  }
+
+  std::unordered_map<std::string, std::vector<std::string>> names_;
+  bool is_in_method_ = false;
+};
+
 /// Adds the classes and functions of `code` to `parts`, each for itself: of which file they are depends on
 /// the models that the process has exported before.
 void add_definitions(const std::string& code, std::vector<std::string>& parts) {
   std::string part;
+  Renumbering renumbering;
   for (const std::string& line : split(code, '\n')) {
     const bool begins = line.starts_with("class ") || line.starts_with("def ");
     if (begins && !part.empty()) parts.push_back(std::exchange(part, {}));
-    if (!line.empty()) part += line + '\n';
+    if (begins) renumbering = {};
+    if (!line.empty()) part += renumbering.of(line) + '\n';
   }
   parts.push_back(std::move(part));
 }
@@ -104,7 +162,7 @@ class ValueWriter {
     const auto name = call->callable().global();
     // A tensor is a call of torch.
     if (!name || name->module.starts_with("torch.") || !objects_.insert(value.id().index()).second) return;
-    text_ += fmt::format("{}.{}:", without_mangling(name->module), name->name);
+    text_ += without_mangling(fmt::format("{}.{}:", name->module, name->name));
     if (const auto record = call->record()) return add_entries(*record, depth);
     const pickle::NodeList states = call->states();
     for (std::size_t i = 0; i < states.size(); ++i) add(states[i], depth + 1);

@@ -40,7 +40,7 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
   for (const auto& [name, samples] : held_out)
     settings[ckpt::held_out_setting(name)] = fmt::format("{:08x}", samples.source().fingerprint());
-  settings["graph of training.model.path (CRC-32 of its classes)"] = fmt::format("{:08x}", graph);
+  settings["graph of training.model.path (CRC-32 of its methods)"] = fmt::format("{:08x}", graph);
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;

@@ -64,6 +64,7 @@ TEST(FingerprintTest, TheNumberOfAnExportInAProcessDoesNotCount) {
     return fingerprint(archive);
   };
   EXPECT_EQ(with_mangle("1"), with_mangle("27"));
+  EXPECT_EQ(fingerprint({.path = "gpt.___torch_mangle_5"}), fingerprint({.path = "gpt"}));
 }
 
 // A process that has exported another Net before puts this one into a file of its own.
@@ -74,6 +75,29 @@ TEST(FingerprintTest, TheFileOfAClassDoesNotCount) {
   EXPECT_EQ(fingerprint({.code = net + block}), own);
   EXPECT_EQ(fingerprint({.code = block, .more = net}), own);
   EXPECT_NE(fingerprint({.code = block + block, .more = net}), own);
+}
+
+TEST(FingerprintTest, TheNumbersOfVariablesDoNotCount) {
+  const auto with_body = [](const std::string& body) {
+    return fingerprint({.code = "class Net(Module):\n  weight1 : Tensor\n  def forward(self, x):\n" + body});
+  };
+  const std::uint32_t own =
+      with_body("    _0 = torch.relu(x)\n    x0 = torch.add(_0, x)\n    return torch.sub(x0, _0)\n");
+  EXPECT_EQ(with_body("    _7 = torch.relu(x)\n    x12 = torch.add(_7, x)\n    return torch.sub(x12, _7)\n"),
+            own);
+  EXPECT_NE(with_body("    _0 = torch.relu(x)\n    x0 = torch.add(_0, x)\n    return torch.sub(_0, x0)\n"),
+            own);
+  EXPECT_NE(with_body("    _0 = torch.relu(x)\n    x0 = torch.add(x, x)\n    return torch.sub(x0, _0)\n"),
+            own);
+  EXPECT_NE(with_body("    _0 = torch.relu6(x)\n    x0 = torch.add(_0, x)\n    return torch.sub(x0, _0)\n"),
+            own);
+  // Numbers and texts do, and so do attributes.
+  const std::uint32_t text = with_body("    return torch.format(\"a \\\" x1\", 0.5, self.conv1)\n");
+  EXPECT_NE(with_body("    return torch.format(\"a \\\" x2\", 0.5, self.conv1)\n"), text);
+  EXPECT_NE(with_body("    return torch.format(\"a \\\" x1\", 0.6, self.conv1)\n"), text);
+  EXPECT_NE(with_body("    return torch.format(\"a \\\" x1\", 0.5, self.conv2)\n"), text);
+  EXPECT_NE(fingerprint({.code = "class Net(Module):\n  weight1 : Tensor\n"}),
+            fingerprint({.code = "class Net(Module):\n  weight2 : Tensor\n"}));
 }
 
 TEST(FingerprintTest, TheOrderOfConstantsInAClassDoesNotCount) {

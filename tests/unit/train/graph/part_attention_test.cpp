@@ -28,6 +28,11 @@ Module model(const std::string& body) {
   Module attention("Attention");
   for (const char* name : {"q_proj", "o_proj", "gathered", "norm"})
     attention.register_module(name, child(name));
+  Module wrapper("Wrapper");
+  wrapper.register_module("base_layer", child("base"));
+  wrapper.define("def forward(self, x):\n  return self.base_layer.forward(x)\n");
+  attention.register_module("wrapped_q", wrapper);
+  attention.register_module("wrapped_o", wrapper.clone());
   attention.define(
       "def attend(self, q, p: float):\n  return torch.scaled_dot_product_attention(q, q, q, None, p)\n"
       "def forward(self, x, p: float):\n" +
