@@ -66,7 +66,7 @@ class Renumbering {
   /// One line of a definition.
   std::string of(const std::string& line) {
     if (line.starts_with("def ") || line.starts_with("  def ")) {
-      names_.clear();
+      places_.clear();
       is_in_method_ = true;
     }
     return is_in_method_ ? renumbered(line) : line;
@@ -100,14 +100,13 @@ class Renumbering {
   /// A name without its digits, and its place among those that differ in them alone.
   std::string number(const std::string& name) {
     const std::string base = name.substr(0, name.find_last_not_of("0123456789") + 1);
-    std::vector<std::string>& known = names_[base];
-    const auto found = std::find(known.begin(), known.end(), name);
-    const std::ptrdiff_t place = found - known.begin();
-    if (found == known.end()) known.push_back(name);
-    return fmt::format("{}#{}", base, place);
+    std::unordered_map<std::string, std::size_t>& places = places_[base];
+    const std::size_t next = places.size();
+    return fmt::format("{}#{}", base, places.try_emplace(name, next).first->second);
   }
 
-  std::unordered_map<std::string, std::vector<std::string>> names_;
+  /// By a name without its digits, and by the name.
+  std::unordered_map<std::string, std::unordered_map<std::string, std::size_t>> places_;
   bool is_in_method_ = false;
 };
 

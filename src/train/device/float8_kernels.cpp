@@ -25,7 +25,7 @@ namespace {
 void* open_nvrtc() {
   Dl_info info;
   TORCH_CHECK(::dladdr(reinterpret_cast<void*>(&c10::cuda::getCurrentCUDAStream), &info) != 0,
-              "libc10_cuda is no library of this process");
+              "libc10_cuda is not loaded in this process");
   const auto path = std::filesystem::path(info.dli_fname).parent_path() / "libcaffe2_nvrtc.so";
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library != nullptr, ::dlerror());

@@ -103,10 +103,8 @@ std::string Float8Linears::warning_of_names() const {
     named.push_back(fmt::format("'{}'", text_of_module(other_names_[i])));
   return fmt::format(
       "these modules multiply by a weight of their own and do not compute in float8, because the name of "
-      "their "
-      "class does not end in 'Linear': {}{}. Accelerate converts those that are derived from "
-      "torch.nn.Linear; "
-      "to convert them here, export them with such a name",
+      "their class does not end in 'Linear': {}{}. Accelerate converts those that are derived from "
+      "torch.nn.Linear; to convert them here, export them with such a name",
       fmt::join(named, ", "), other_names_.size() > kNamed ? " and others" : "");
 }
 

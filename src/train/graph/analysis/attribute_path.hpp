@@ -7,8 +7,8 @@
 
 namespace accel::train {
 
-/// The path of an attribute of the module that the value's graph is a method of: "" for the module itself,
-/// and nothing for a value that is no such attribute.
+/// Returns the path of an attribute of the module that the value's graph is a method of, "" for the module
+/// itself, and nullopt for any other value.
 std::optional<std::string> attribute_path(const torch::jit::Value* value);
 
 }  // namespace accel::train

@@ -23,7 +23,7 @@ using ArgumentsOf =
 
 /// Replaces nodes in the methods of each module in `modules`, which are paths, by calls of the operator `op`,
 /// whose first argument is the module. Instances that share the class share the change. Returns the paths of
-/// which no method has such a node.
+/// the modules in whose methods there was no such node.
 std::vector<std::string> replace_with_module_operator(const torch::jit::Module& root,
                                                       const std::unordered_set<std::string>& modules,
                                                       const char* op, const ArgumentsOf& arguments_of);
