@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr std::uint64_t kMostCodeBytes = std::uint64_t{256} << 20;
 
 void require(bool holds, std::string_view what) {
@@ -127,6 +127,10 @@ CompiledLayer layer_of(const json& entry, const std::vector<CompiledPackage>& pa
 
 }  // namespace
 
+std::string text_of_precision(const std::string& dtype, const std::string& autocast) {
+  return autocast.empty() ? dtype : fmt::format("{} under autocast to {}", dtype, autocast);
+}
+
 std::string CompiledLayers::summary() const {
   std::uint64_t bytes = 0;
   for (const CompiledPackage& package : packages) bytes += package.forward_bytes + package.backward_bytes;
@@ -136,7 +140,7 @@ std::string CompiledLayers::summary() const {
   for (const auto& [name, count] : counts)
     parts.push_back(fmt::format("{} {} of {}", count, count == 1 ? "layer" : "layers", name));
   return fmt::format("{} ({}, torch {}, {}, {})", fmt::join(parts, ", "), format_bytes(bytes), torch,
-                     instruction_set, dtype);
+                     instruction_set, text_of_precision(dtype, autocast));
 }
 
 std::string record_of_code(std::size_t package, bool is_backward) {
@@ -158,6 +162,7 @@ CompiledLayers parse_compiled_layers(const std::string& text) {
                           document.at("device").get<std::string>(),
                           document.at("instruction_set").get<std::string>(),
                           document.at("dtype").get<std::string>(),
+                          document.at("autocast").get<std::string>(),
                           {},
                           {}};
     for (const json& entry : document.at("packages")) layers.packages.push_back(package_of(entry));

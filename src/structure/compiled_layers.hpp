@@ -67,7 +67,8 @@ struct CompiledLayers {
   std::string torch;            ///< The version of torch that compiled, such as "2.11.0".
   std::string device;           ///< "cpu".
   std::string instruction_set;  ///< A level of x86-64, such as "x86-64-v3".
-  std::string dtype;            ///< The dtype in which the layers compute.
+  std::string dtype;            ///< The dtype of the layers' parameters in training.
+  std::string autocast;         ///< The dtype of the autocast that is in the code; empty without it.
   std::vector<CompiledPackage> packages;
   std::map<std::string, CompiledLayer> layers;  ///< The layers by their paths.
 
@@ -75,6 +76,10 @@ struct CompiledLayers {
   /// float32)".
   [[nodiscard]] std::string summary() const;
 };
+
+/// Says in which dtype the parameters are in training, and whether layers compute under autocast; `autocast`
+/// is empty without it. For example "float32 under autocast to bfloat16".
+[[nodiscard]] std::string text_of_precision(const std::string& dtype, const std::string& autocast);
 
 /// The name of the record with a package's forward or backward, such as "compiled/0_forward.so".
 [[nodiscard]] std::string record_of_code(std::size_t package, bool is_backward);

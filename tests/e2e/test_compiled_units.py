@@ -42,6 +42,29 @@ class Turned(train_runs.GPT):
         return self.head(x.transpose(1, 2)).transpose(1, 2) + scale[..., :1]
 
 
+class RotaryEmbedding(torch.nn.Module):
+    """accel runs modules with such a name without autocast. In 8 bits the cosines of these positions would be others."""
+
+    def forward(self, x):
+        positions = 1000 + torch.arange(x.shape[1]).float()
+        return (positions[:, None] @ torch.logspace(0, -1, x.shape[2])[None, :]).cos().to(x.dtype)
+
+
+class Rotated(PlainBlock):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.rotary = RotaryEmbedding()
+
+    def forward(self, x):
+        return super().forward(x * (1 + 0.5 * self.rotary(x)))
+
+
+class Turning(train_runs.GPT):
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.blocks = torch.nn.ModuleList(Rotated(sizes["width"], sizes["heads"], sizes["dropout"]) for _ in self.blocks)
+
+
 def gpt(dropout=0.0, kind=train_runs.GPT):
     torch.manual_seed(0)
     model = kind(**{**train_runs.SIZES, "dropout": dropout})
@@ -58,11 +81,12 @@ def models(made_once):
 
     def make(folder):
         ids = torch.zeros(4, train_runs.SIZES["length"], dtype=torch.long)
-        for name, model, dtype in (("float32", gpt(kind=Turned), torch.float32), ("bfloat16", gpt(), torch.bfloat16),
-                                   ("dropout", gpt(0.2), torch.float32)):
-            memory = 0.0 if name == "dropout" else 1.0
-            export(model, ids, folder / f"{name}.pt2", dtype=dtype, compile=True, compile_memory=memory, check=False,
-                   say=lambda text: None)
+        for name, model, dtype, options in (("float32", gpt(kind=Turned), torch.float32, {}),
+                                            ("bfloat16", gpt(), torch.bfloat16, {}),
+                                            ("autocast", gpt(kind=Turning), torch.float32, {"compile_autocast": torch.bfloat16}),
+                                            ("both", gpt(kind=Turning), torch.bfloat16, {"compile_autocast": torch.bfloat16}),
+                                            ("dropout", gpt(0.2), torch.float32, {"compile_memory": 0.0})):
+            export(model, ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None, **options)
 
     return made_once("compiled_models", make)
 
@@ -85,19 +109,24 @@ def losses(accel, directory, *arguments, **options):
     return train_runs.metrics(directory)
 
 
+FORMS = {"float32": ("no", {}), "bfloat16": ("bf16", {}), "autocast": ("bf16", {"distributed_type": "MULTI_CPU"}),
+         "both": ("bf16", {"fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Rotated"})}
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, dtype, processes):
-    flags = ["--mixed-precision", {"float32": "no", "bfloat16": "bf16"}[dtype]]
-    model = models / f"{dtype}.pt2"
-    found = losses(accel, tmp_path / "compiled", model, *flags, processes=processes)
-    expected = losses(accel, tmp_path / "plain", model, *flags, processes=processes, compiled=False)
+@pytest.mark.parametrize("form", FORMS)
+def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, form, processes):
+    precision, options = FORMS[form]
+    options = {"processes": processes, **(options if processes > 1 or form != "autocast" else {"distributed_type": "NO"})}
+    run = models / f"{form}.pt2", "--mixed-precision", precision
+    found = losses(accel, tmp_path / "compiled", *run, **options)
+    expected = losses(accel, tmp_path / "plain", *run, compiled=False, **options)
     assert len(found) == STEPS
-    assert found == pytest.approx(expected, abs=ROUNDING[dtype])
+    assert found == pytest.approx(expected, abs=ROUNDING["float32" if form == "float32" else "bfloat16"])
     assert expected[-1] < expected[0] - 0.5  # The model learns, so that equal losses mean equal gradients.
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast", "both"])
 def test_the_code_computes_with_vectors(models, dtype):
     """The error function of one number is libm's. That of a vector calls an exponential in libtorch, Sleef's."""
     with zipfile.ZipFile(models / f"{dtype}.pt2") as archive:
@@ -170,6 +199,7 @@ def changed(models, tmp_path, change):
     ("torch", "2.10.0", "is for torch 2.10.0, and this run has 2."),
     ("instruction_set", "x86-64-v9", "x86-64-v9"),
     ("dtype", "bfloat16", "is for the dtype bfloat16, and this run has float32"),
+    ("autocast", "bfloat16", "is for the dtype float32 under autocast to bfloat16, and this run has float32"),
 ])
 def test_code_for_something_else_is_refused_or_left_out(accel, models, tmp_path, key, value, said):
     path = changed(models, tmp_path, lambda description: description.update({key: value}))
@@ -214,7 +244,6 @@ def test_a_model_without_code_is_refused(accel, tmp_path):
 @pytest.mark.parametrize("changes, flags, said", [
     ({"dynamo_config": {"dynamo_backend": "ONNXRT"}}, [], "asks for another backend of Python's torch.compile"),
     ({**COMPILED, "fp8_config": {"enable_fsdp_float8_all_gather": False}}, ["--mixed-precision", "fp8"], "and not with 'mixed_precision: fp8'"),
-    ({**COMPILED, "distributed_type": "MULTI_CPU"}, ["--mixed-precision", "bf16"], "under autocast"),
 ])
 def test_contradictions_are_refused(accel, models, tmp_path, changes, flags, said):
     assert said in launch(accel, tmp_path / "run", models / "float32.pt2", *flags, compiled=changes, code=2)

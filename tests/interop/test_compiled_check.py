@@ -53,7 +53,7 @@ class Compiled:
         torch.manual_seed(0)
         model, free = Model(dropout).train(), torch.export.Dim.AUTO
         self.record = torch.export.export(model, (X,), dynamic_shapes=({0: free, 1: free},), strict=False)
-        self.layer = compiled.cut(self.record, "layers.0", compiled.differentiable(self.record))
+        self.layer = compiled.cut(compiled.record_of(self.record, torch.float32), "layers.0")
         inputs = [Input("x", X, ("batch", "length", None))]
         self.subject = Subject(model, inputs, sizes_of(inputs), ["output"])
         self.judge = check_compiled.Judge(self.record, self.subject, SETS)

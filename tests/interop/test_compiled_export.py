@@ -1,5 +1,7 @@
 """What accel-export --compile cuts out of a model, and what it refuses. tests/e2e/test_compiled_units.py runs the code."""
 
+import copy
+
 import pytest
 import torch
 import train_runs
@@ -36,15 +38,14 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def recorded(model):
+def recorded(model, dtype=torch.float32):
     free = torch.export.Dim.AUTO
-    return torch.export.export(model.train(), (torch.randn(3, 5, WIDTH),), dynamic_shapes=({0: free, 1: free},), strict=False)
+    return torch.export.export(model.train(), (torch.randn(3, 5, WIDTH, dtype=dtype),), dynamic_shapes=({0: free, 1: free},), strict=False)
 
 
 def layers_of(model):
-    exported = recorded(model)
-    trained = compiled.differentiable(exported)
-    return [compiled.cut(exported, f"layers.{i}", trained) for i in range(len(model.layers))]
+    record = compiled.record_of(recorded(model), torch.float32)
+    return [compiled.cut(record, f"layers.{i}") for i in range(len(model.layers))]
 
 
 def test_a_layer_is_cut_with_its_inputs_and_parameters():
@@ -90,6 +91,53 @@ class SizedModel(Model):
         for factor, layer in enumerate(self.layers, 1):
             x = layer(x, size * factor)
         return self.head(x)
+
+
+class RotaryEmbedding(nn.Module):
+    """accel runs modules with such a name without autocast."""
+
+    def forward(self, x):
+        positions = 1000 + torch.arange(x.shape[1]).float()
+        return (positions[:, None] @ torch.logspace(0, -1, WIDTH)[None, :]).cos()
+
+
+class Turned(Layer):
+    def __init__(self):
+        super().__init__()
+        self.rotary = RotaryEmbedding()
+
+    def forward(self, x, angles):
+        return super().forward(x * (1 + self.rotary(x)), angles)
+
+
+class Own(RotaryEmbedding):
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x)
+
+
+@pytest.mark.parametrize("rotary", [RotaryEmbedding, Own])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_computes_under_autocast(dtype, rotary):
+    """As in Python, to the bit."""
+    torch.manual_seed(0)
+    model = Model([Turned()]).to(dtype)
+    model.layers[0].rotary = rotary()
+    layer = compiled.cut(compiled.record_of(recorded(model, dtype), dtype, torch.bfloat16), "layers.0")
+    dtypes = {node.name: example.dtype for node, example in zip(layer.inputs, layer.examples) if isinstance(example, torch.Tensor)}
+    assert dtypes == {"linear": torch.bfloat16, "cos": dtype}
+    own, wrong = dict(model.layers[0].named_parameters()), copy.deepcopy(model.layers[0])
+    model.layers[0].rotary, wrong.rotary = Own(), RotaryEmbedding()
+    for attribute, name in layer.attributes.items():
+        setattr(layer.module, attribute, own[name])
+    inputs = {"linear": torch.randn(2, 3, WIDTH).bfloat16().requires_grad_(), "cos": torch.randn(2, 3, 1).to(dtype)}
+    [found] = layer.module(*(inputs.get(node.name, 3) for node in layer.inputs))  # Others are the length.
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, other = (module(inputs["linear"], inputs["cos"]) for module in (model.layers[0], wrong))
+    assert torch.equal(found, expected) and not torch.equal(found, other)
+    wanted = [inputs["linear"], *own.values()]
+    assert all(map(torch.equal, *(torch.autograd.grad(result.sum(), wanted) for result in (found, expected))))
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_layers_that_take_other_sizes_do_not_share_their_code():

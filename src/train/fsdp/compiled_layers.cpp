@@ -19,26 +19,32 @@
 namespace accel::train {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse(const std::string& what, std::string_view flags = "") {
   throw Error(ErrorKind::kUsage, what)
-      .hint(
-          "export the model with accel-export --compile on a machine like this one, or set dynamo_backend: "
-          "NO");
+      .hint(fmt::format("export the model with accel-export --compile{} on a machine like this one, or set "
+                        "dynamo_backend: NO",
+                        flags));
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void require_same(std::string_view what, const std::string& code, const std::string& run) {
+void require_same(std::string_view what, const std::string& code, const std::string& run,
+                  std::string_view flags = "") {
   if (code == run) return;
-  refuse(fmt::format("the compiled code of the model is for {} {}, and this run has {}", what, code, run));
+  refuse(fmt::format("the compiled code of the model is for {} {}, and this run has {}", what, code, run),
+         flags);
 }
 
 void require_fit(const CompiledLayers& layers, const config::PrecisionConfig& precision) {
   require_same("torch", layers.torch, torch_version());
   require_same("the device", layers.device, "cpu");
-  require_same("the dtype", layers.dtype, precision.io_dtype.empty() ? "float32" : precision.io_dtype);
+  const std::string dtype = precision.param_dtype.empty() ? "float32" : precision.param_dtype;
+  const std::string& autocast = precision.autocast_dtype;
+  require_same(
+      "the dtype", text_of_precision(layers.dtype, layers.autocast), text_of_precision(dtype, autocast),
+      fmt::format(" --dtype {}{}{}", dtype, autocast.empty() ? "" : " --compile-autocast ", autocast));
   if (!has_instruction_set(layers.instruction_set)) {
     refuse(
         fmt::format("the compiled code of the model is for processors with the instructions of {}, which "

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 
 /// The description of two layers that share their code, as accel-export writes it.
 const json kDescription = json::parse(R"({
-  "version": 2, "torch": "2.11.0", "device": "cpu", "instruction_set": "x86-64-v3", "dtype": "float32",
+  "version": 3, "torch": "2.11.0", "device": "cpu", "instruction_set": "x86-64-v3", "dtype": "float32",
+  "autocast": "bfloat16",
   "packages": [{
     "class": "Block",
     "takes": [{"own": "norm.weight", "dtype": "float32", "shape": [8], "gradient": true},
@@ -33,6 +34,7 @@ TEST(CompiledLayersTest, IsReadAsItWasWritten) {
   const CompiledLayers layers = parse_compiled_layers(kDescription.dump());
   EXPECT_EQ(layers.torch, "2.11.0");
   EXPECT_EQ(layers.dtype, "float32");
+  EXPECT_EQ(layers.autocast, "bfloat16");
   ASSERT_EQ(layers.packages.size(), 1U);
   const CompiledPackage& package = layers.packages[0];
   EXPECT_EQ(package.takes[0].own, "norm.weight");
@@ -51,18 +53,18 @@ TEST(CompiledLayersTest, IsReadAsItWasWritten) {
 
 TEST(CompiledLayersTest, TheSummarySaysWhatTheCodeIsFor) {
   EXPECT_EQ(parse_compiled_layers(kDescription.dump()).summary(),
-            "2 layers of Block (900 kB, torch 2.11.0, x86-64-v3, float32)");
+            "2 layers of Block (900 kB, torch 2.11.0, x86-64-v3, float32 under autocast to bfloat16)");
 }
 
 TEST(CompiledLayersTest, AnotherVersionIsAUsageError) {
   json changed = kDescription;
-  changed["version"] = 3;
+  changed["version"] = 4;
   try {
     (void)parse_compiled_layers(changed.dump());
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.message(), HasSubstr("version 3"));
+    EXPECT_THAT(error.message(), HasSubstr("version 4"));
   }
 }
 

@@ -10,6 +10,7 @@ import torch
 from . import check, compiled, structure
 from .check import shown
 from .inputs import tensors
+from .interpret import Interpreter, under_autocast
 from .refused import Refused, named
 
 aten = torch.ops.aten
@@ -49,23 +50,6 @@ class Code:
 def in_order(tensor, dims):
     """Returns the tensor with its memory in the order of `dims`, the widest first."""
     return tensor.permute(dims).contiguous().permute([dims.index(dim) for dim in range(len(dims))])
-
-
-class Interpreter(torch.fx.Interpreter):
-    """Runs a graph with the tensors `own` for its attributes, and keeps the values of `nodes`."""
-
-    def __init__(self, module, own=(), nodes=()):
-        super().__init__(module)
-        self.own, self.nodes, self.kept = dict(own), set(nodes), {}
-
-    def get_attr(self, target, args, kwargs):
-        return self.own[target] if target in self.own else super().get_attr(target, args, kwargs)
-
-    def run_node(self, node):
-        result = super().run_node(node)
-        if node in self.nodes:
-            self.kept[node] = result
-        return result
 
 
 class Call:
@@ -150,12 +134,14 @@ def without_dropout(layer):
 class Judge:
     """Compares the code of each kind of layer with the first layer of the kind, at all `sets` of sizes."""
 
-    def __init__(self, exported, subject, sets):
+    def __init__(self, exported, subject, sets, autocast=None):
         self.exported, self.subject, self.sets = exported, subject, sets
+        self.module, self.tolerance = under_autocast(exported.graph_module, autocast), check.TOLERANCES[autocast or subject.dtype]
         self.largest = 0.0
         self.skipped = []  # The layers that draw random numbers which nothing turns off.
         model = subject.model
-        self.stored = {**exported.constants, **check.names_of(model, "named_buffers"), **check.names_of(model, "named_parameters")}
+        buffers = compiled.cast_buffers(check.names_of(model, "named_buffers"), subject.dtype, autocast)
+        self.stored = {**exported.constants, **buffers, **check.names_of(model, "named_parameters")}
         self.has_values = all(map(structure.has_values, self.stored.values()))
 
     def __call__(self, layer, description, code):
@@ -176,17 +162,16 @@ class Judge:
                 self.compare(loaded, call, where)
 
     def compare(self, code, call, where):
-        tolerance = check.TOLERANCES[self.subject.dtype]
         expected, found = call.by_name(*call.interpreted(call.taken)), call.by_name(*code.run(call))
         drop_alike(expected, found)
         off = check.differences(expected, found)
         worst = max(off, key=off.get)
-        if off[worst] > tolerance:
+        if off[worst] > self.tolerance:
             perturbed = call.by_name(*call.interpreted(call.perturbed()))
             drop_alike(expected, perturbed)
             noise = check.differences(expected, perturbed)
-            worst = max(off, key=lambda name: off[name] / check.tolerated(tolerance, noise[name]))
-            if off[worst] > check.tolerated(tolerance, noise[worst]):
+            worst = max(off, key=lambda name: off[name] / check.tolerated(self.tolerance, noise[name]))
+            if off[worst] > check.tolerated(self.tolerance, noise[worst]):
                 raise Refused(f"the compiled code of '{call.layer.path}' is another layer at {where}: the largest difference is that of "
                               f"{worst}, {off[worst]:.2g} of its largest value\nhint: {HINT}")
         self.largest = max(self.largest, off[worst])
@@ -225,9 +210,9 @@ class Judge:
         names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
         placeholders = self.exported.graph.find_nodes(op="placeholder")
         values = [self.stored[names[node.name]] if node.name in names else next(rest) for node in placeholders]
-        record = Interpreter(self.exported.graph_module, nodes=layer.inputs)
+        record = Interpreter(self.module, names=[node.name for node in layer.inputs])
         record.run(*values)
-        return [record.kept[node] for node in layer.inputs]
+        return [record.kept[node.name] for node in layer.inputs]
 
 
 def made(example, generator):

@@ -76,6 +76,9 @@ def parser():
     add("--compile-memory", metavar="SHARE", type=share, default=1.0,
         help="with --compile: of the activations that a layer would keep for its backward, keep at most this share, from 0 to 1, and "
              "compute the others again (default: %(default)s)")
+    add("--compile-autocast", metavar="DTYPE", choices=["bfloat16", "float16"],
+        help="with --compile: compile for training under autocast to bfloat16 or float16, which is mixed_precision without FSDP, or "
+             "with FSDP version 1 if --dtype is the same")
     add("--accel", metavar="PROGRAM", help="the program accel (default: that in PATH)")
     add("--overwrite", action="store_true", help="replace OUT if it exists")
     add("--no-check", dest="check", action="store_false", help="do not compare with the model's own loss and gradients")
@@ -121,12 +124,13 @@ def main(arguments=None):
     except ImportError as error:
         fail(f"the package {error.name} cannot be imported: {error}\nhint: pip install torch transformers")
     options.dtype = getattr(torch, options.dtype)
+    autocast = options.compile_autocast and getattr(torch, options.compile_autocast)
     options.is_program = exporter.is_program(options.out, options.format)
     try:
         directory = huggingface.Directory(options.directory, options)
         settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
                                     lambda text: print(text, flush=True), options.overwrite,
-                                    compile=options.compile, compile_memory=options.compile_memory)
+                                    compile=options.compile, compile_memory=options.compile_memory, compile_autocast=autocast)
         export = exporter.Exporter(options.out, settings)
         part = "" if options.weights else directory.part()
         if options.check and options.dtype != torch.float32:

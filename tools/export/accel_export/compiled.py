@@ -13,9 +13,10 @@ import zipfile
 
 import torch
 
+from .interpret import Interpreter, under_autocast
 from .refused import Refused, named
 
-VERSION = 2
+VERSION = 3
 INSTRUCTION_SET = "x86-64-v3"  # That of every server since 2015: AVX2 and FMA. torch's default is that of this machine alone.
 FOLDER, DESCRIPTION = "compiled/", "extra/compiled.json"
 SUMS = "need_use_acc_helper"  # Chooses how a sum is added up by the sizes of the example. Both ways hold for all sizes.
@@ -84,8 +85,40 @@ def span(exported, path):
     return inside
 
 
-def cut(exported, path, trained):
-    """Returns the Layer at `path`. `trained` are the nodes that differentiable() found."""
+@dataclasses.dataclass
+class Record:
+    """A record as it trains, under autocast to the dtype `autocast` unless that is None."""
+
+    exported: torch.export.ExportedProgram
+    autocast: torch.dtype | None
+    trained: set  # What differentiable() found.
+    values: dict  # A fake tensor or a symbolic size for each node, by its name.
+
+
+def record_of(exported, dtype, autocast=None):
+    """Returns the Record of a model with parameters of `dtype`."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    if autocast is not None:
+        placeholders = [node.name for node in exported.graph.find_nodes(op="placeholder")]
+        buffers = exported.graph_signature.inputs_to_buffers
+        record = Interpreter(under_autocast(exported.graph_module, autocast), names=values)
+        with torch.no_grad(), fake_mode_of(exported), enable_python_dispatcher():
+            values |= cast_buffers({name: values[name] for name in placeholders if name in buffers}, dtype, autocast)
+            record.run(*(values[name] for name in placeholders))
+        values |= record.kept
+    return Record(exported, autocast, differentiable(exported), values)
+
+
+def cast_buffers(buffers, dtype, autocast):
+    """Casts them as FSDP version 1 does, under autocast to parameters of `dtype`."""
+    return {name: value.to(dtype) if autocast is not None and value.is_floating_point() else value for name, value in buffers.items()}
+
+
+def cut(record, path):
+    """Returns the Layer at `path`."""
+    exported, values = record.exported, record.values
     signature = exported.graph_signature
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     nodes = span(exported, path)
@@ -100,7 +133,7 @@ def cut(exported, path, trained):
                 raise Refused(f"'{path}' has a tensor as a constant, '{node.name}'\nhint: make it a buffer of the layer")
             copies[node] = graph.placeholder(node.name)
             inputs.append(node)
-            examples.append(example_of(node.meta["val"], node in trained))
+            examples.append(example_of(values[node.name], node in record.trained))
     for node in outer:
         if node.op == "get_attr":  # The graph of an operator that has one.
             setattr(root, node.target, getattr(exported.graph_module, node.target))
@@ -111,7 +144,7 @@ def cut(exported, path, trained):
                 raise Refused(f"'{path}' reads '{name}', which lies outside of it")
             attribute = f"own_{len(attributes)}"
             attributes[attribute] = name.removeprefix(path + ".")
-            value = example_of(node.meta["val"], node in trained)
+            value = example_of(values[node.name], node in record.trained)
             if node.name in signature.inputs_to_parameters:
                 root.register_parameter(attribute, torch.nn.Parameter(value.detach(), requires_grad=value.requires_grad))
             else:
@@ -124,7 +157,8 @@ def cut(exported, path, trained):
         if not isinstance(node.meta["val"], torch.Tensor):
             raise Refused(f"'{path}' gives '{node.name}', which is not a tensor")
     graph.output(tuple(copies[node] for node in outputs))
-    return Layer(path, torch.fx.GraphModule(root, graph), attributes, inputs, outputs, examples)
+    module = under_autocast(torch.fx.GraphModule(root, graph), record.autocast)
+    return Layer(path, module, attributes, inputs, outputs, examples)
 
 
 def example_of(value, needs_gradient):
@@ -208,8 +242,12 @@ def order_of(value):
     return sorted(range(value.dim()), key=lambda dim: (-hint(value.stride(dim)), dim))
 
 
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 def tensor_text(value):
-    return {"dtype": str(value.dtype).removeprefix("torch."), "shape": [s if isinstance(s, int) else str(s) for s in value.shape]}
+    return {"dtype": name_of(value.dtype), "shape": [s if isinstance(s, int) else str(s) for s in value.shape]}
 
 
 def taken(layer, node, descriptor, place_of):
@@ -321,36 +359,36 @@ def portable():
 
 def refuse_conditions(exported, known):
     """Raises Refused if compiling has made a condition on the sizes that the record does not have: nothing checks it."""
-    for guard in shape_env_of(exported).guards[known:]:
+    for guard in fake_mode_of(exported).shape_env.guards[known:]:
         place = guard.sloc.framework_loc
         if getattr(place, "name", "") != SUMS:
             raise Refused(f"the compiled code would hold only if {guard.expr} ({place})")
 
 
-def shape_env_of(exported):
+def fake_mode_of(exported):
     for node in exported.graph.nodes:
         if isinstance(value := node.meta.get("val"), torch.Tensor) and getattr(value, "fake_mode", None) is not None:
-            return value.fake_mode.shape_env
+            return value.fake_mode
     raise Refused("the record has no sizes that vary")
 
 
-def compile_layers(exported, subject, judge=None, memory=1.0):
+def compile_layers(exported, subject, judge=None, memory=1.0, autocast=None):
     """Compiles the layers of a record. Returns the description of the code, and the files by their names. Layers that
     differ in their parameters alone share their code. `judge(layer, description, code)` gets each kind of layer, and raises
     Refused if its code is wrong. `memory` is the share of activations that forward may keep for backward, of those that it
-    keeps with 1; backward computes the others again."""
+    keeps with 1; backward computes the others again. `autocast` is the dtype of autocast under which the layers compute."""
     import torch._inductor
     from torch._functorch import config as functorch_config
 
-    trained = differentiable(exported)
     paths = [name for name, module in subject.model.named_modules() if type(module).__name__ in subject.layers]
     if not paths:
         raise Refused("--compile compiles layers, and the model has none\nhint: name their classes with --layers")
-    known = len(shape_env_of(exported).guards)
+    known = len(fake_mode_of(exported).shape_env.guards)
     packages, units, files, places = [], {}, {}, {}
     with functorch_config.patch(activation_memory_budget=memory), portable(), named("--compile", None, lambda error: "train without compiled code"):
+        record = record_of(exported, subject.dtype, autocast)
         for path in paths:
-            layer = cut(exported, path, trained)
+            layer = cut(record, path)
             key = layer.fingerprint()
             if key not in places:
                 subject_text = type(subject.model.get_submodule(path)).__name__
@@ -365,12 +403,12 @@ def compile_layers(exported, subject, judge=None, memory=1.0):
             units[path] = {"package": places[key], "inputs": names}
     refuse_conditions(exported, known)
     return {"version": VERSION, "torch": torch.__version__.partition("+")[0], "device": "cpu", "instruction_set": INSTRUCTION_SET,
-            "dtype": str(subject.dtype).removeprefix("torch."), "packages": packages, "units": units}, files
+            "dtype": name_of(subject.dtype), "autocast": "" if autocast is None else name_of(autocast), "packages": packages, "units": units}, files
 
 
-def add(exported, subject, path, judge=None, memory=1.0):
+def add(exported, subject, path, judge=None, memory=1.0, autocast=None):
     """Compiles the layers and adds the code to the file at `path`. Returns the description."""
-    description, files = compile_layers(exported, subject, judge, memory)
+    description, files = compile_layers(exported, subject, judge, memory, autocast)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
         root = archive.namelist()[0].partition("/")[0]
         archive.writestr(f"{root}/{DESCRIPTION}", json.dumps(description))

@@ -27,6 +27,7 @@ class Options:
     words: type = words.Flags  # The names of the options in messages.
     compile: bool = False  # Add compiled code of the layers.
     compile_memory: float = 1.0  # compiled.compile_layers()
+    compile_autocast: torch.dtype | None = None
 
 
 def publish(place, path):
@@ -104,11 +105,16 @@ class Exporter:
         """Adds the compiled code of the layers to the file at `place`."""
         from . import check_compiled, compiled
         self.options.say(f"compiling {', '.join(subject.layers)}")
-        judge = check_compiled.Judge(recorded.exported, subject, program.check_sizes(recorded, subject)) if self.options.check else None
-        description = compiled.add(recorded.exported, subject, place, judge, self.options.compile_memory)
+        autocast, judge = self.options.compile_autocast, None
+        if autocast is not None and subject.dtype not in (torch.float32, autocast):
+            raise Refused(f"no training has parameters of {subject.dtype} under autocast to {autocast}\nhint: give one dtype, or float32 parameters")
+        if self.options.check:
+            judge = check_compiled.Judge(recorded.exported, subject, program.check_sizes(recorded, subject), autocast)
+        description = compiled.add(recorded.exported, subject, place, judge, self.options.compile_memory, autocast)
         size = sum(sum(package["bytes"].values()) for package in description["packages"])
         self.options.say(f"compiled: {len(description['units'])} layers of {len(description['packages'])} kinds, {size / 1e6:.1f} MB, "
-                         f"for torch {description['torch']}, {description['instruction_set']} and {description['dtype']}")
+                         f"for torch {description['torch']}, {description['instruction_set']} and {description['dtype']}"
+                         + (f" under autocast to {description['autocast']}" if autocast else ""))
         if judge is not None:
             self.options.say("checked: the compiled code gives the outputs and gradients of the layers"
                              f"{'' if judge.has_values else ' with made-up values'}: the largest difference is {judge.largest:.1g} of "
@@ -118,6 +124,8 @@ class Exporter:
 
     def program(self):
         """Returns the program accel if it is needed."""
+        if not self.options.compile and (self.options.compile_memory != 1 or self.options.compile_autocast is not None):
+            raise Refused(f"memory and autocast of compiled layers are given, and no layer is compiled\nhint: add {self.options.words.compile}")
         if self.options.compile and not self.options.is_program:
             raise Refused("compiled code goes into a .pt2 file, and this one is TorchScript\n"
                           "hint: choose a name for OUT that does not end in .pt")

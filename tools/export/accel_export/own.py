@@ -14,8 +14,8 @@ from .words import Arguments
 
 
 def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None, format=None, dtype=torch.float32,
-           weights=True, lengths=None, compile=False, compile_memory=1.0, accel=None, check=True, accept=(), overwrite=False,
-           say=print):
+           weights=True, lengths=None, compile=False, compile_memory=1.0, compile_autocast=None, accel=None, check=True, accept=(),
+           overwrite=False, say=print):
     """Writes `model` to `path` (.pt2 by torch.export, or .pt by tracing) after comparing the file with it.
 
     example_inputs: a tensor, a sequence of tensors in forward's order, or a dict of them by forward's names.
@@ -28,6 +28,8 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
     compile: add machine code of the layers, which accel runs with dynamo_backend: INDUCTOR. It needs g++.
     compile_memory: of the activations that a compiled layer would keep for its backward, keep at most this share, from 0 to 1,
         and compute the others again.
+    compile_autocast: torch.bfloat16 or torch.float16 compiles for training under autocast: mixed_precision without FSDP, or
+        with FSDP version 1 if dtype is the same.
     overwrite: replace a file at `path`.
 
     Raises Refused if the file would be another model. A copy of `model` is exported, in training mode."""
@@ -35,6 +37,8 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
         raise Refused(f"format is {format!r}; expected 'pt2', 'torchscript' or None")
     if dtype not in notes.NAMES_OF_DTYPES:
         raise Refused(f"dtype is {dtype!r}; expected torch.float32, torch.bfloat16 or torch.float16")
+    if compile_autocast not in (None, torch.bfloat16, torch.float16):
+        raise Refused(f"compile_autocast is {compile_autocast!r}; expected torch.bfloat16, torch.float16 or None")
     inputs = inputs_of(model, example_inputs, dims or {})
     sizes = sizes_of(inputs)
     for name in lengths or ():
@@ -72,7 +76,7 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
             raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
                           "hint: export it with values and weights=False, or with check=False")
     exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite,
-                                      Arguments, compile, compile_memory))
+                                      Arguments, compile, compile_memory, compile_autocast))
     if check and dtype != torch.float32:
         exporter.check_alone(lambda: make(torch.float32))
     # A file of the structure alone is compared before its values are left out.

@@ -12,6 +12,7 @@ class Flags:
     outputs = "--outputs"
     accept = "--accept FILE:LINE"
     layers = "--layers"
+    compile = "--compile"
     some_layers, no_layers = "--layers CLASS,CLASS", "--layers none"
     sizes = "other sizes with --length and --batch"
 
@@ -35,6 +36,7 @@ class Arguments:
     outputs = "outputs"
     accept = 'accept=["FILE:LINE"]'
     layers = "layers"
+    compile = "compile=True"
     some_layers, no_layers = 'layers=["CLASS"]', "layers=[]"
     sizes = "example_inputs of other sizes"
 

@@ -35,13 +35,6 @@ void resolve_compile(Config& config, const Settings& settings) {
     refuse(settings, *key, "and not with 'mixed_precision: fp8'",
            "set mixed_precision: bf16 with fsdp_version: 2, or dynamo_backend: NO");
   }
-  if (!config.fsdp.precision.autocast_dtype.empty()) {
-    refuse(settings, *key,
-           fmt::format("and not with 'mixed_precision: {}' under autocast, which only FSDP version 2 does "
-                       "without",
-                       config.mixed_precision),
-           "set fsdp_version: 2 or mixed_precision: no, or dynamo_backend: NO");
-  }
   if (config.fsdp.tp_size > 1 || config.fsdp.sequence_size > 1) {
     refuse(settings, *key, "and not with tp_size, sp_size or cp_size above 1",
            "set these sizes of parallelism_config to 1, or dynamo_backend: NO");

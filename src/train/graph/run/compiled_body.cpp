@@ -20,6 +20,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "train/graph/run/autocast.hpp"
 
 namespace accel::train {
 namespace {
@@ -148,8 +149,12 @@ struct Call final : torch::CustomClassHolder {
 
 constexpr const char* kCall = "call";
 
+/// The code has its casts in it.
 template <class Run>
 std::vector<at::Tensor> run_named(const Bound& bound, const char* what, const Run& run) {
+  AutocastState state = AutocastState::now(at::kCPU);
+  state.enabled = false;
+  const AutocastScope without(state);
   try {
     return run();
   } catch (const std::exception& error) {
