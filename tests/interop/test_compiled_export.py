@@ -140,6 +140,98 @@ def test_a_layer_computes_under_autocast(dtype, rotary):
     assert not torch.is_autocast_enabled("cpu")
 
 
+class Named(Layer):
+    """A graph gives inputs of these names others in a copy."""
+
+    def forward(self, input, input_1):
+        return super().forward(input, input_1.cos())
+
+
+class NamedModel(Model):
+    def forward(self, input, input_1):
+        for layer in self.layers:
+            input = layer(input, input_1)
+        return self.head(input)
+
+
+def test_inputs_keep_their_dtypes():
+    free = torch.export.Dim.AUTO
+    inputs = torch.randn(3, 5, WIDTH), torch.ones(3, 5, 1, dtype=torch.long)
+    exported = torch.export.export(NamedModel([Named()]).train(), inputs, dynamic_shapes=({0: free, 1: free},) * 2, strict=False)
+    layer = compiled.cut(compiled.record_of(exported, torch.float32, torch.bfloat16), "layers.0")
+    assert {node.name: example.dtype for node, example in zip(layer.inputs, layer.examples)} == {"input": torch.float32, "input_1": torch.int64}
+
+
+class Broken(Layer):
+    """Blends tensors of two dtypes, which it has only under autocast."""
+
+    def forward(self, x, angles):
+        return torch.lerp(x, super().forward(x, angles) * angles, 0.5)
+
+
+def test_a_refused_layer_leaves_autocast_as_it_was():
+    model = Model([Broken()])
+    record, subject = recorded(model), Subject(model, [], {}, [], layers=["Broken"])
+    for ambient in (False, True):
+        with torch.autocast("cpu", torch.float16, enabled=ambient, cache_enabled=True):
+            with pytest.raises(Refused, match="--compile fails: "):
+                compiled.compile_layers(record, subject, autocast=torch.bfloat16)
+            assert torch.is_autocast_enabled("cpu") == ambient and torch.is_autocast_cache_enabled()
+            assert not ambient or torch.get_autocast_dtype("cpu") == torch.float16
+    assert torch.autocast_increment_nesting() == 1
+    torch.autocast_decrement_nesting()
+
+
+class Normed(Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH, track_running_stats=False)
+
+    def forward(self, x, angles):
+        return super().forward(self.norm(x.flatten(0, 1)).view_as(x), angles)
+
+
+def test_buffers_and_batch_norms_are_those_of_the_training(monkeypatch):
+    """Version 1 of FSDP casts buffers, and leaves batch norms in float32. Nothing else casts buffers."""
+    buffers = {"table": torch.ones(2, dtype=torch.float64), "count": torch.ones(2, dtype=torch.long)}
+    for dtype, expected in ((torch.bfloat16, torch.bfloat16), (torch.float32, torch.float64)):
+        cast = compiled.cast_buffers(buffers, dtype, torch.bfloat16)
+        assert (cast["table"].dtype, cast["count"].dtype) == (expected, torch.long)
+    model = Model([Normed()])
+    subject = Subject(model, [], {}, [], layers=["Normed"])
+    monkeypatch.setattr(compiled, "code_of", lambda module, path: b"")
+    compiled.compile_layers(recorded(model), subject, autocast=torch.bfloat16)
+    subject.dtype = torch.bfloat16
+    with pytest.raises(Refused, match="'layers.0.norm' is a batch norm, which FSDP version 1 leaves in float32"):
+        compiled.compile_layers(recorded(model.bfloat16(), torch.bfloat16), subject, autocast=torch.bfloat16)
+
+
+class Quiet(Layer):
+    """Has an operator with a graph of its own."""
+
+    def forward(self, x, angles):
+        with torch.no_grad():
+            angles = angles.cos()
+        return super().forward(x, angles)
+
+
+def test_layers_with_blocks_share_their_code():
+    same = layers_of(Model([Quiet(), Quiet()]))
+    assert same[0].fingerprint() == same[1].fingerprint()
+
+
+@pytest.mark.parametrize("options, said", [
+    ({"compile_autocast": torch.bfloat16}, "no layer is compiled\nhint: add compile=True"),
+    ({"compile_memory": 0.5}, "no layer is compiled\nhint: add compile=True"),
+    ({"compile": True, "compile_autocast": torch.float32}, "compile_autocast is torch.float32; expected"),
+    ({"compile": True, "compile_autocast": torch.bfloat16, "dtype": torch.float16}, "no training has parameters of float16 under autocast to bfloat16"),
+])
+def test_contradictions_are_refused(tmp_path, options, said):
+    with pytest.raises(Refused, match=said):
+        export(Model([Layer()]), torch.randn(3, 5, WIDTH), tmp_path / "model.pt2", **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_layers_that_take_other_sizes_do_not_share_their_code():
     first, second = layers_of(SizedModel([Sized(), Sized()]))
     assert [len(layer.inputs) for layer in (first, second)] == [2, 2]  # The size is an input of each.

@@ -10,7 +10,7 @@ import torch
 from . import check, compiled, structure
 from .check import shown
 from .inputs import tensors
-from .interpret import Interpreter, under_autocast
+from .interpret import Interpreter, on_cpu
 from .refused import Refused, named
 
 aten = torch.ops.aten
@@ -136,7 +136,7 @@ class Judge:
 
     def __init__(self, exported, subject, sets, autocast=None):
         self.exported, self.subject, self.sets = exported, subject, sets
-        self.module, self.tolerance = under_autocast(exported.graph_module, autocast), check.TOLERANCES[autocast or subject.dtype]
+        self.module, self.tolerance = on_cpu(exported.graph_module, autocast), check.TOLERANCES[autocast or subject.dtype]
         self.largest = 0.0
         self.skipped = []  # The layers that draw random numbers which nothing turns off.
         model = subject.model

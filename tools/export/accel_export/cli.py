@@ -57,7 +57,7 @@ def parser():
     add("--weights", action="store_true", help="put the weights into the file")
     add("--format", choices=["pt2", "torchscript"], help="pt2 is recorded by torch.export, torchscript by tracing")
     add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
-        help="the dtype in which the model computes, which has to be that of mixed_precision; the file's weights are float32")
+        help="the dtype of the parameters while the model computes: with FSDP that of mixed_precision; the file's weights are float32")
     add("--class", dest="architecture", metavar="NAME", help="the model class of transformers (default: that of config.json)")
     add("--peft", metavar="CONFIG", type=pathlib.Path,
         help="add the adapter of this adapter_config.json, or of its directory; the base is frozen")
@@ -127,10 +127,11 @@ def main(arguments=None):
     autocast = options.compile_autocast and getattr(torch, options.compile_autocast)
     options.is_program = exporter.is_program(options.out, options.format)
     try:
-        directory = huggingface.Directory(options.directory, options)
         settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
                                     lambda text: print(text, flush=True), options.overwrite,
                                     compile=options.compile, compile_memory=options.compile_memory, compile_autocast=autocast)
+        exporter.refuse_contradictions(settings, options.dtype)
+        directory = huggingface.Directory(options.directory, options)
         export = exporter.Exporter(options.out, settings)
         part = "" if options.weights else directory.part()
         if options.check and options.dtype != torch.float32:

@@ -13,7 +13,7 @@ import zipfile
 
 import torch
 
-from .interpret import Interpreter, under_autocast
+from .interpret import Interpreter, on_cpu, without_autocast
 from .refused import Refused, named
 
 VERSION = 3
@@ -35,14 +35,22 @@ class Layer:
 
     def fingerprint(self):
         """A text that is equal for layers that compute the same with other parameters."""
-        number = {node: i for i, node in enumerate(self.module.graph.nodes)}
         lines = [sorted(self.attributes.items()), [(str(e), getattr(e, "requires_grad", False)) for e in self.examples]]
-        for node in self.module.graph.nodes:
-            target = node.target if node.op == "get_attr" else "" if node.op == "placeholder" else str(node.target)
-            lines.append((node.op, target, str(torch.fx.map_arg((node.args, node.kwargs), lambda a: f"%{number[a]}"))))
+        lines += lines_of(self.module)
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
             lines.append((name, str(tensor.dtype), str(tuple(tensor.shape)), tensor.requires_grad))
         return repr(lines)
+
+
+def lines_of(module):
+    """Describes the nodes of a graph without their names."""
+    number, lines = {node: i for i, node in enumerate(module.graph.nodes)}, []
+    for node in module.graph.nodes:
+        target = "" if node.op == "placeholder" else str(node.target)
+        if node.op == "get_attr" and isinstance(inner := getattr(module, node.target), torch.fx.GraphModule):
+            target = lines_of(inner)
+        lines.append((node.op, target, str(torch.fx.map_arg((node.args, node.kwargs), lambda a: f"%{number[a]}"))))
+    return lines
 
 
 def differentiable(exported):
@@ -103,7 +111,7 @@ def record_of(exported, dtype, autocast=None):
     if autocast is not None:
         placeholders = [node.name for node in exported.graph.find_nodes(op="placeholder")]
         buffers = exported.graph_signature.inputs_to_buffers
-        record = Interpreter(under_autocast(exported.graph_module, autocast), names=values)
+        record = Interpreter(on_cpu(exported.graph_module, autocast), names=values)
         with torch.no_grad(), fake_mode_of(exported), enable_python_dispatcher():
             values |= cast_buffers({name: values[name] for name in placeholders if name in buffers}, dtype, autocast)
             record.run(*(values[name] for name in placeholders))
@@ -112,8 +120,8 @@ def record_of(exported, dtype, autocast=None):
 
 
 def cast_buffers(buffers, dtype, autocast):
-    """Casts them as FSDP version 1 does, under autocast to parameters of `dtype`."""
-    return {name: value.to(dtype) if autocast is not None and value.is_floating_point() else value for name, value in buffers.items()}
+    """Casts them as FSDP version 1 does, whose parameters have the dtype of autocast."""
+    return {name: value.to(dtype) if autocast == dtype and value.is_floating_point() else value for name, value in buffers.items()}
 
 
 def cut(record, path):
@@ -157,7 +165,7 @@ def cut(record, path):
         if not isinstance(node.meta["val"], torch.Tensor):
             raise Refused(f"'{path}' gives '{node.name}', which is not a tensor")
     graph.output(tuple(copies[node] for node in outputs))
-    module = under_autocast(torch.fx.GraphModule(root, graph), record.autocast)
+    module = on_cpu(torch.fx.GraphModule(root, graph), record.autocast)
     return Layer(path, module, attributes, inputs, outputs, examples)
 
 
@@ -357,6 +365,12 @@ def portable():
             yield
 
 
+def refuse_batch_norms(layer, path, is_fsdp_1):
+    for name, module in layer.named_modules():
+        if is_fsdp_1 and isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            raise Refused(f"'{path}.{name}' is a batch norm, which FSDP version 1 leaves in float32\nhint: train with version 2")
+
+
 def refuse_conditions(exported, known):
     """Raises Refused if compiling has made a condition on the sizes that the record does not have: nothing checks it."""
     for guard in fake_mode_of(exported).shape_env.guards[known:]:
@@ -385,9 +399,11 @@ def compile_layers(exported, subject, judge=None, memory=1.0, autocast=None):
         raise Refused("--compile compiles layers, and the model has none\nhint: name their classes with --layers")
     known = len(fake_mode_of(exported).shape_env.guards)
     packages, units, files, places = [], {}, {}, {}
-    with functorch_config.patch(activation_memory_budget=memory), portable(), named("--compile", None, lambda error: "train without compiled code"):
+    errors = named("--compile", None, lambda error: "train without compiled code")
+    with functorch_config.patch(activation_memory_budget=memory), portable(), without_autocast(), errors:
         record = record_of(exported, subject.dtype, autocast)
         for path in paths:
+            refuse_batch_norms(subject.model.get_submodule(path), path, subject.dtype == autocast)
             layer = cut(record, path)
             key = layer.fingerprint()
             if key not in places:

@@ -30,6 +30,16 @@ class Options:
     compile_autocast: torch.dtype | None = None
 
 
+def refuse_contradictions(options, dtype):
+    """Raises Refused for options of compiled code that no training of a model in `dtype` has."""
+    autocast = options.compile_autocast
+    if not options.compile and (options.compile_memory != 1 or autocast is not None):
+        raise Refused(f"memory and autocast of compiled layers are given, and no layer is compiled\nhint: add {options.words.compile}")
+    if autocast is not None and dtype not in (torch.float32, autocast):
+        one, other = (str(dtype).removeprefix("torch.") for dtype in (dtype, autocast))
+        raise Refused(f"no training has parameters of {one} under autocast to {other}\nhint: give one dtype for both, or float32 parameters")
+
+
 def publish(place, path):
     """Gives a file its name, after its bytes are on the disk."""
     with open(place, "rb") as file:
@@ -106,8 +116,6 @@ class Exporter:
         from . import check_compiled, compiled
         self.options.say(f"compiling {', '.join(subject.layers)}")
         autocast, judge = self.options.compile_autocast, None
-        if autocast is not None and subject.dtype not in (torch.float32, autocast):
-            raise Refused(f"no training has parameters of {subject.dtype} under autocast to {autocast}\nhint: give one dtype, or float32 parameters")
         if self.options.check:
             judge = check_compiled.Judge(recorded.exported, subject, program.check_sizes(recorded, subject), autocast)
         description = compiled.add(recorded.exported, subject, place, judge, self.options.compile_memory, autocast)
@@ -124,8 +132,6 @@ class Exporter:
 
     def program(self):
         """Returns the program accel if it is needed."""
-        if not self.options.compile and (self.options.compile_memory != 1 or self.options.compile_autocast is not None):
-            raise Refused(f"memory and autocast of compiled layers are given, and no layer is compiled\nhint: add {self.options.words.compile}")
         if self.options.compile and not self.options.is_program:
             raise Refused("compiled code goes into a .pt2 file, and this one is TorchScript\n"
                           "hint: choose a name for OUT that does not end in .pt")

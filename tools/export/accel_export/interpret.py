@@ -1,5 +1,6 @@
-"""Runs graphs of torch.export with given tensors, and under autocast as accel runs them."""
+"""Runs graphs of torch.export with given tensors, and as accel runs them on CPUs."""
 
+import contextlib
 import copy
 
 import torch
@@ -26,24 +27,35 @@ class Interpreter(torch.fx.Interpreter):
 
 
 def is_without(node):
-    classes = [str(kind) for _, kind in (node.meta.get("nn_module_stack") or {}).values()]
-    return any(name.endswith(WITHOUT_AUTOCAST) for name in classes)
+    """Whether accel switches autocast off for a node. Like src/import/graph.cpp it does not enter a module that is called from
+    outside of its parent."""
+    outer = ""
+    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+        path = path.split("@")[0]
+        if outer and not path.startswith(outer + "."):
+            return False
+        if str(kind).endswith(WITHOUT_AUTOCAST):
+            return True
+        outer = path
+    return False
 
 
-def under_autocast(module, dtype, sets=True):
-    """Returns a copy of a graph module, whose operators run under autocast to `dtype` on CPUs; the module itself if that is None.
-    Assertions of the dtypes that were recorded are not in it. With `sets` false autocast is on or off as around a call."""
-    if dtype is None:
-        return module
-    module = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
-    for node in list(module.graph.nodes):
+def on_cpu(module, autocast=None, is_inner=False):
+    """Returns a copy of a graph module that computes as accel does on CPUs, under autocast to the dtype `autocast` unless that is
+    None. Blocks with autocast for another device are for CPUs, and assertions of the dtypes that were recorded are not in it."""
+    graph = copy.deepcopy(module.graph)
+    for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
+        node.name = original.name  # A copy may give other names.
+    module = torch.fx.GraphModule(module, graph)
+    for node in list(graph.nodes):
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            module.graph.erase_node(node)
+            graph.erase_node(node)
         elif node.op == "get_attr" and isinstance(inner := getattr(module, node.target), torch.fx.GraphModule):
-            says_so = any(getattr(user.target, "__name__", "") == "wrap_with_autocast" for user in node.users)
-            setattr(module, node.target, under_autocast(inner, dtype, sets and not says_so))
-    if sets:
-        set_autocast(module.graph, dtype)
+            setattr(module, node.target, on_cpu(inner, autocast, is_inner=True))
+        elif getattr(node.target, "__name__", "") == "wrap_with_autocast":
+            node.args = ("cpu", *node.args[1:])
+    if autocast is not None and not is_inner:
+        set_autocast(graph, autocast)
     module.recompile()
     return module
 
@@ -60,3 +72,20 @@ def set_autocast(graph, dtype):
     if context is not None:
         with graph.inserting_before(graph.output_node()):
             graph.call_function(_exit_autocast, (context,))
+
+
+@contextlib.contextmanager
+def without_autocast():
+    """Switches autocast off, and leaves it afterwards as it was, even if a graph has switched it on and failed."""
+    before = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+    depth = torch.autocast_increment_nesting()
+    torch.set_autocast_enabled("cpu", False)
+    try:
+        yield
+    finally:
+        while torch.autocast_decrement_nesting() >= depth:
+            pass
+        torch.clear_autocast_cache()
+        torch.set_autocast_enabled("cpu", before[0])
+        torch.set_autocast_dtype("cpu", before[1])
+        torch.set_autocast_cache_enabled(before[2])

@@ -6,7 +6,7 @@ import inspect
 import torch
 
 from . import notes, structure
-from .exporter import Exporter, Options, is_program
+from .exporter import Exporter, Options, is_program, refuse_contradictions
 from .inputs import Input, default_dims, sizes_of
 from .refused import Refused
 from .subject import Subject, bind, named_tensors, require_no_hidden_change, unchanged
@@ -75,8 +75,10 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
         if check:
             raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
                           "hint: export it with values and weights=False, or with check=False")
-    exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite,
-                                      Arguments, compile, compile_memory, compile_autocast))
+    options = Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite,
+                      Arguments, compile, compile_memory, compile_autocast)
+    refuse_contradictions(options, dtype)
+    exporter = Exporter(path, options)
     if check and dtype != torch.float32:
         exporter.check_alone(lambda: make(torch.float32))
     # A file of the structure alone is compared before its values are left out.

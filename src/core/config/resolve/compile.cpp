@@ -33,7 +33,7 @@ void resolve_compile(Config& config, const Settings& settings) {
   config.training->compile.backend = backend;
   if (config.has_float8()) {
     refuse(settings, *key, "and not with 'mixed_precision: fp8'",
-           "set mixed_precision: bf16 with fsdp_version: 2, or dynamo_backend: NO");
+           "set mixed_precision: bf16, or dynamo_backend: NO");
   }
   if (config.fsdp.tp_size > 1 || config.fsdp.sequence_size > 1) {
     refuse(settings, *key, "and not with tp_size, sp_size or cp_size above 1",
