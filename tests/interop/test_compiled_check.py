@@ -72,8 +72,13 @@ def codes(made_once):
     """Returns a directory with the compiled layer, without and with dropout."""
 
     def make(folder):
-        for name, dropout in (("plain", 0.0), ("dropout", 0.3)):
-            Compiled(dropout).write(folder / name)
+        compiler = folder / "compiler"
+        compiler.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nexec g++ "$@"\n')
+        compiler.chmod(0o700)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CXX", str(compiler))
+            for name, dropout in (("plain", 0.0), ("dropout", 0.3)):
+                Compiled(dropout).write(folder / name)
 
     return made_once("compiled_check", make)
 
@@ -86,6 +91,12 @@ def plain(codes):
 @pytest.fixture
 def with_dropout(codes):
     return Compiled(0.3).read(codes / "dropout")
+
+
+def test_no_header_is_compiled(codes):
+    """torch would leave it in the temporary folder, of hundreds of MB, for each export."""
+    calls = (codes / "calls").read_text()
+    assert ".cpp" in calls and "c++-header" not in calls
 
 
 def test_right_code_is_right(plain):

@@ -10,6 +10,7 @@ import platform
 import shutil
 import tempfile
 import zipfile
+from unittest import mock
 
 import torch
 
@@ -350,7 +351,8 @@ def code_of(module, path):
 def portable():
     """Makes inductor compile for INSTRUCTION_SET and for any number of threads. Its own flag is -march=native; the last of
     several counts. Inductor would try whether vectors can be used, with a library that lacks torch's as ours do, and write
-    loops of single numbers, because that one cannot be loaded."""
+    loops of single numbers, because that one cannot be loaded. Its cache is of no use to others and goes; compiled headers, which
+    take hundreds of MB and more time than they save, would stay in the temporary folder."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise Refused("there is no C++ compiler: --compile needs g++, or the one that CXX names")
@@ -360,8 +362,9 @@ def portable():
         wrapper = pathlib.Path(folder) / "g++"
         wrapper.write_text(f'#!/bin/sh\nexec "{compiler}" "$@" -march={INSTRUCTION_SET}\n')
         wrapper.chmod(0o700)
-        with torch._inductor.config.patch({"cpp.cxx": (str(wrapper),), "cpp.simdlen": 256, "cpp.vec_isa_ok": True,
-                                           "cpp.dynamic_threads": True, "cpp_cache_precompile_headers": False}):
+        cache = mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(pathlib.Path(folder) / "cache"))
+        with cache, torch._inductor.config.patch({"cpp.cxx": (str(wrapper),), "cpp.simdlen": 256, "cpp.vec_isa_ok": True,
+                                                  "cpp.dynamic_threads": True, "aot_inductor.precompile_headers": False}):
             yield
 
 
