@@ -143,6 +143,21 @@ def test_tools_are_those_of_the_record(tokenize, tmp_path):
     assert [tokenizer.decode(ids) for ids, _ in documents] == [name + QUESTION["content"] for name in ("heaven", "earth", "waters", "")]
 
 
+def test_a_template_for_tools_is_used_for_records_with_tools(tokenize, refused, tmp_path):
+    """Both templates mark what the assistant says, or neither does: otherwise labels would be those of another rule without a word."""
+    records = [{"messages": [QUESTION, ANSWER], "tools": [{"name": "heaven"}]}, {"messages": [QUESTION, ANSWER]}]
+    tokenizer = write_tokenizer(tmp_path / "hf", {"default": MARKED, "tool_use": "tools: " + MARKED})
+    _, metadata, documents = tokenize(records)
+    assert [tokenizer.decode(ids).startswith("tools: ") for ids, _ in documents] == [True, False]
+    assert all(0 < sum(mask) < len(mask) for _, mask in documents)
+    first = metadata["chat_template_sha256"]
+    write_tokenizer(tmp_path / "hf", {"default": MARKED, "tool_use": "with tools: " + MARKED})
+    assert tokenize(records, "--overwrite")[1]["chat_template_sha256"] != first
+    write_tokenizer(tmp_path / "hf", {"default": MARKED, "tool_use": "{{ tools }}{% for m in messages %}{{ m['content'] }}{% endfor %}"})
+    (tmp_path / "out.safetensors").unlink()
+    assert "in.jsonl:1: of the tokenizer's chat templates default and tool_use one alone marks" in refused(records)
+
+
 def test_a_large_vocabulary_is_stored_in_32_bits(tokenize, tmp_path):
     tokenizer = write_tokenizer(tmp_path / "hf", tokens=300)
     tokenizer.add_tokens([f"<{i}>" for i in range(70_000)])

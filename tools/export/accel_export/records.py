@@ -113,6 +113,10 @@ def tokenized(record, vocabulary):
     return Document(record, ids[shown].tolist(), counts[shown].astype(int).tolist())
 
 
+def marks_answers(template):
+    return bool(GENERATION.search(template or ""))
+
+
 class Tokenizer:
     """A tokenizer of transformers, and the rules by which a record becomes a document: those of trl's SFTTrainer. Texts end
     with the tokenizer's end token. What a chat template writes stays as it is."""
@@ -121,12 +125,15 @@ class Tokenizer:
         self.tokenizer = tokenizer
         self.end = tokenizer.eos_token or ""
         self.vocabulary = max(tokenizer.get_vocab().values()) + 1
-        self.marks_answers = bool(GENERATION.search(self.template() or ""))
+        self.marks_answers = marks_answers(self.template())
         self.cut_prompts = []  # Places of records whose prompt alone has other tokens than at the document's beginning.
 
-    def template(self):
+    def template(self, tools=None):
+        """Returns the chat template of a record with `tools`, as apply_chat_template() chooses it."""
         template = self.tokenizer.chat_template
-        return template.get("default") if isinstance(template, dict) else template
+        if not isinstance(template, dict):
+            return template
+        return template["tool_use"] if tools is not None and "tool_use" in template else template.get("default")
 
     def documents(self, records):
         """Returns a Document for each of `records`, which are of one kind."""
@@ -161,12 +168,15 @@ class Tokenizer:
             prompts = self.of_texts([record.value["prompt"] for record in records])
             return self.completions(records, prompts, self.of_texts(
                 [record.value["prompt"] + self.ended(record.value["completion"]) for record in records]))
-        self.require_template(records[0])
         tools = json.loads(records[0].tools) if records[0].tools else None
+        self.require_template(records[0], tools)
         if kind == "prompt of messages":
             prompts = self.of_chats([record.value["prompt"] for record in records], tools, add_generation_prompt=True)
             everything = self.of_chats([record.value["prompt"] + record.value["completion"] for record in records], tools)
             return self.completions(records, prompts["input_ids"], everything["input_ids"])
+        if marks_answers(self.template(tools)) != self.marks_answers:
+            raise Refused(f"{records[0].place}: of the tokenizer's chat templates default and tool_use one alone marks what the "
+                          "assistant says ({% generation %})\nhint: let both do so, or none")
         chats = self.of_chats([record.value["messages"] for record in records], tools, return_assistant_tokens_mask=self.marks_answers)
         masks = chats["assistant_masks"] if self.marks_answers else [[1] * len(ids) for ids in chats["input_ids"]]
         return [Document(*parts) for parts in zip(records, chats["input_ids"], masks)]
@@ -189,7 +199,7 @@ class Tokenizer:
             documents.append(Document(record, ids, [0] * count + [1] * (len(ids) - count)))
         return documents
 
-    def require_template(self, record):
-        if not self.template():
+    def require_template(self, record, tools):
+        if not self.template(tools):
             raise Refused(f"{record.place}: the record has messages, and the tokenizer has no chat template\n"
                           "hint: use the tokenizer of a chat model, or records with 'text'")

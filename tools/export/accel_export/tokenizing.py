@@ -97,7 +97,7 @@ def write(options):
         metadata = {"tokenizer": pathlib.Path(options.tokenizer).resolve().name, "tokenizer_sha256": digest_of(tokenizer),
                     "vocabulary_size": str(rules.vocabulary), "pad_token_id": str(padding)}
         if any("messages" in kind for kind in kinds):
-            metadata["chat_template_sha256"] = hashlib.sha256(rules.template().encode()).hexdigest()
+            metadata["chat_template_sha256"] = hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest()
         place = folder / options.output.name
         writer.write(place, metadata)
         publish(place, options.output)
