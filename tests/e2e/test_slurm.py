@@ -15,9 +15,10 @@ import pytest
 import slurm
 import train_runs
 
+# Slurm counts minutes. The trainings until then leave the processors to other tests.
 JOB = """#!/bin/sh
 #SBATCH --time=1 --signal=USR1@50 --output={directory}/job.out
-srun {accel} launch {config}
+srun nice -n 10 {accel} launch {config}
 """
 
 
@@ -82,7 +83,7 @@ ACCEL = """#!/bin/sh
 export OMP_NUM_THREADS=1
 checkpoint=$(ls -d {directory}/out/checkpoints/checkpoint_* 2>/dev/null | head -n 1)
 steps=$((${{checkpoint##*_}} + 3))
-exec {accel} "$@" --set training.max_steps=$([ "$checkpoint" ] && echo $steps || echo 1000000)
+exec nice -n 10 {accel} "$@" --set training.max_steps=$([ "$checkpoint" ] && echo $steps || echo 1000000)
 """
 
 

@@ -158,6 +158,53 @@ def test_a_template_for_tools_is_used_for_records_with_tools(tokenize, refused, 
     assert "in.jsonl:1: of the tokenizer's chat templates default and tool_use one alone marks" in refused(records)
 
 
+def test_variables_of_a_template_are_those_of_the_record(tokenize, refused, tmp_path):
+    """trl gives them to the template of the prompt and to that of the whole."""
+    template = ("{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ 'assistant' + ('' if enable_thinking else 'think') }}{% endif %}")
+    tokenizer = write_tokenizer(tmp_path / "hf", template)
+    chat = {"prompt": [QUESTION], "completion": [{"role": "assistant", "content": "think God"}]}
+    _, _, documents = tokenize([{**chat, "chat_template_kwargs": {"enable_thinking": True}}, chat])
+    learned = [tokenizer.decode([token for token, counts in zip(*document) if counts]) for document in documents]
+    assert learned == ["think God", " God"]
+    (tmp_path / "out.safetensors").unlink()
+    for wrong in ("x", {"tokenize": False}):
+        assert "in.jsonl:1: 'chat_template_kwargs' is not an object of variables" in refused([{**chat, "chat_template_kwargs": wrong}])
+    assert "in.jsonl:1: 'tools' is not JSON" in refused([{**chat, "tools": "{"}])
+
+
+def test_an_end_that_the_tokenizer_adds_is_there_once(tokenize, tmp_path):
+    tokenizer = write_tokenizer(tmp_path / "hf")
+    end = tokenizer.eos_token_id
+    tokenizer.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    tokenizer.save_pretrained(tmp_path / "hf")
+    out, _, documents = tokenize([{"text": "God"}, {"text": "God</s>"}, {"prompt": "In the", "completion": " beginning"}])
+    god, of_prompt, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("God", "In the", " beginning"))
+    assert [ids for ids, _ in documents] == [[*god, end], [*god, end], [*of_prompt, *answer, end]]
+    assert documents[2][1] == [0] * len(of_prompt) + [1] * (len(answer) + 1) and "prompt" not in out
+
+
+@pytest.mark.parametrize("columns, said", [
+    ({"seq_lengths": [2, 1]}, "the record has 'seq_lengths', so that it is several documents"),
+    ({"position_ids": [0, 1, 0]}, "the record has 'position_ids', so that it is several documents"),
+    ({"position_ids": [0, 1]}, "'position_ids' is not a list of whole numbers, one for each"),
+])
+def test_packs_are_refused(refused, tokenize, tmp_path, columns, said):
+    write_tokenizer(tmp_path / "hf")
+    assert f"in.jsonl:1: {said}" in refused([{"input_ids": [5, 6, 7], **columns}])
+    assert tokenize([{"input_ids": [5, 6, 7], "position_ids": [0, 1, 2], "seq_lengths": [3]}])[2] == [([5, 6, 7], [1, 1, 1])]
+
+
+def test_the_tokenizer_is_the_same_if_it_cuts_or_pads(tokenize, tmp_path):
+    tokenizer = write_tokenizer(tmp_path / "hf")
+    before = tokenize([{"text": "God"}])[1]["tokenizer_sha256"]
+    tokenizer.backend_tokenizer.enable_truncation(7)
+    tokenizer.backend_tokenizer.enable_padding(pad_id=tokenizer.eos_token_id, pad_token="</s>", length=9)
+    tokenizer.save_pretrained(tmp_path / "hf")
+    _, metadata, [(ids, _)] = tokenize([{"text": "God " * 20}], "--overwrite")
+    assert metadata["tokenizer_sha256"] == before and len(ids) > 9
+
+
 def test_a_large_vocabulary_is_stored_in_32_bits(tokenize, tmp_path):
     tokenizer = write_tokenizer(tmp_path / "hf", tokens=300)
     tokenizer.add_tokens([f"<{i}>" for i in range(70_000)])

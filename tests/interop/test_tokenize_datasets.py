@@ -117,6 +117,9 @@ def test_masks_of_trl_say_what_is_learned(tokenize, tmp_path):
     ({"input_ids": [5, 6], "labels": [5]}, "row 0: 'labels' is not a list of whole numbers, one for each of 'input_ids'"),
     ({"input_ids": [[5, 6]]}, "row 0: 'input_ids' is not a list of whole numbers"),
     ({"input_ids": [0.5]}, "row 0: 'input_ids' is not a list of whole numbers"),
+    ({"input_ids": [5, 6], "completion_mask": None}, "row 0: 'completion_mask' is null, and without it all tokens would count"),
+    ({"input_ids": [5, 6], "seq_lengths": [1, 1]}, "row 0: the record has 'seq_lengths', so that it is several documents"),
+    ({"input_ids": [5, 6], "position_ids": [0, 0]}, "row 0: the record has 'position_ids', so that it is several documents"),
     ({"messages": "x"}, "row 0: 'messages' is not a list of messages"),
     ({"question": "x", "answer": "y"}, "has the columns 'question', 'answer'\nhint: a record has 'messages'"),
 ])

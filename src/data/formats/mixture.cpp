@@ -114,13 +114,22 @@ class Mixture final : public SampleSource {
     if (sample < 0 || found == parts_.end())
       throw Error(ErrorKind::kFailure, "reading past the end of the data");
     const std::int64_t begin = begin_of(static_cast<std::size_t>(found - parts_.begin()));
-    return {found->source.get(), (sample - begin) % found->source->size()};
+    return {found->source.get(), repeated(sample - begin, found->end - begin, found->source->size())};
   }
 
-  /// A CRC-32 of the sources' fingerprints and of how many samples each has.
+  /// The number, of `size`, that comes at place `at` of `count`.
+  static std::int64_t repeated(std::int64_t at, std::int64_t count, std::int64_t size) {
+    const std::int64_t rest = count % size;
+    if (at < count - rest) return at % size;
+    __extension__ using Wide = __int128;  // Holds products of two sizes.
+    const Wide place = at - (count - rest);
+    return static_cast<std::int64_t>((2 * place + 1) * size / (2 * rest));  // The middle of its part.
+  }
+
+  /// A CRC-32 of the sources' fingerprints, of how many samples each has and of how they are repeated.
   template <class Function>
   [[nodiscard]] std::uint32_t sum_of(Function fingerprint) const {
-    std::string text;
+    std::string text = "spread ";
     for (const Part& part : parts_) text += fmt::format("{}:{} ", part.end, fingerprint(*part.source));
     return ckpt::crc32(std::as_bytes(std::span(text)));
   }

@@ -12,7 +12,9 @@ from .refused import Refused
 MOST_RECORDS, MOST_BYTES = 1000, 1_000_000  # Of a batch that is tokenized at once.
 KINDS = "a record has 'messages', or 'prompt' and 'completion', or 'text', or tokens as 'input_ids'"
 MASKS = ("attention_mask", "completion_mask", "assistant_masks")
-COLUMNS = ("messages", "prompt", "completion", "text", "tools", "input_ids", "labels", *MASKS)
+OF_PACKS = ("position_ids", "seq_lengths")
+COLUMNS = ("messages", "prompt", "completion", "text", "tools", "chat_template_kwargs", "input_ids", "labels", *MASKS, *OF_PACKS)
+TAKEN = {"tools", "tokenize", "return_dict", "return_tensors", "add_generation_prompt", "return_assistant_tokens_mask", "chat_template"}
 NOT_A_LABEL = -100
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -22,7 +24,7 @@ class Record:
     place: str  # The file and the line, for messages.
     value: dict
     kind: str  # "messages", "text", "prompt of text", "prompt of messages" or "tokens".
-    tools: str  # JSON, or empty.
+    template: str = "{}"  # JSON: what the chat template gets beside the messages.
 
 
 @dataclasses.dataclass
@@ -39,24 +41,35 @@ def is_conversation(value):
 def record_of(place, value):
     """Returns a dict as a Record. Raises Refused, with its place, if it is not one."""
     if "input_ids" in value:  # Tokenized already, whatever else is left of before.
-        return Record(place, value, "tokens", "")
-    tools = value.get("tools") or ""
-    tools = tools if isinstance(tools, str) else json.dumps(tools)
+        return Record(place, value, "tokens")
     if "prompt" in value and "completion" in value:
         both = [value["prompt"], value["completion"]]
         if all(isinstance(part, str) for part in both):
-            return Record(place, value, "prompt of text", "")
+            return Record(place, value, "prompt of text")
         if all(map(is_conversation, both)):
-            return Record(place, value, "prompt of messages", tools)
+            return Record(place, value, "prompt of messages", of_template(place, value))
         raise Refused(f"{place}: 'prompt' and 'completion' are neither two texts nor two lists of messages\n"
                       "hint: a message is an object with 'role' and 'content'")
     if "messages" in value:
         if not is_conversation(value["messages"]):
             raise Refused(f"{place}: 'messages' is not a list of messages\nhint: a message is an object with 'role' and 'content'")
-        return Record(place, value, "messages", tools)
+        return Record(place, value, "messages", of_template(place, value))
     if isinstance(value.get("text"), str):
-        return Record(place, value, "text", "")
+        return Record(place, value, "text")
     raise Refused(f"{place}: the record has the keys {', '.join(map(repr, value)) or 'of no kind'}\nhint: {KINDS}")
+
+
+def of_template(place, value):
+    tools, others = value.get("tools") or None, value.get("chat_template_kwargs") or {}
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools)
+        except ValueError as error:
+            raise Refused(f"{place}: 'tools' is not JSON: {error}\nhint: give a list of objects, or its JSON as a text") from None
+    if not isinstance(others, dict) or others.keys() & TAKEN:
+        raise Refused(f"{place}: 'chat_template_kwargs' is not an object of variables of the chat template\n"
+                      "hint: such as {\"enable_thinking\": false}; tools have a key of their own")
+    return json.dumps({"tools": tools, **others})
 
 
 def read(paths, seen):
@@ -69,7 +82,7 @@ def read(paths, seen):
                 seen(size)
                 yield size, record
 
-    for _, group in itertools.groupby(records(), key=lambda item: (item[1].kind, item[1].tools)):
+    for _, group in itertools.groupby(records(), key=lambda item: (item[1].kind, item[1].template)):
         batch, size = [], 0
         for length, record in group:
             batch.append(record)
@@ -95,6 +108,14 @@ def first(condition):
     return int(numpy.flatnonzero(condition)[0])
 
 
+def refuse_packs(record, ids):
+    positions = record.value.get("position_ids")
+    several = len(record.value.get("seq_lengths") or ()) > 1
+    if several or (positions is not None and (column_of(record, "position_ids", len(ids)) != numpy.arange(len(ids))).any()):
+        raise Refused(f"{record.place}: the record has '{'seq_lengths' if several else 'position_ids'}', so that it is several documents\n"
+                      "hint: give each document a record of its own; accel packs them")
+
+
 def tokenized(record, vocabulary):
     """Returns the Document of a record that has tokens: those that its attention_mask does not hide. A token counts if no mask
     that the record has says otherwise, and if `labels`, which are the tokens themselves, do not have -100 there."""
@@ -102,6 +123,7 @@ def tokenized(record, vocabulary):
     if (wrong := (ids < 0) | (ids >= vocabulary)).any():
         raise Refused(f"{record.place}: token {first(wrong)} is {ids[first(wrong)]}, but the tokenizer knows 0 to {vocabulary - 1}\n"
                       "hint: --tokenizer names the model whose tokenizer made the tokens")
+    refuse_packs(record, ids)
     labels = column_of(record, "labels", len(ids)) if "labels" in record.value else ids
     if (wrong := (labels != ids) & (labels != NOT_A_LABEL)).any():
         raise Refused(f"{record.place}: label {first(wrong)} is {labels[first(wrong)]}, but the token is {ids[first(wrong)]}\n"
@@ -124,6 +146,7 @@ class Tokenizer:
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
         self.end = tokenizer.eos_token or ""
+        self.adds_end = self.end != "" and self.of_texts(["a"])[0][-1:] == [tokenizer.eos_token_id]
         self.vocabulary = max(tokenizer.get_vocab().values()) + 1
         self.marks_answers = marks_answers(self.template())
         self.cut_prompts = []  # Places of records whose prompt alone has other tokens than at the document's beginning.
@@ -165,30 +188,34 @@ class Tokenizer:
             return [Document(record, ids, [1] * len(ids))
                     for record, ids in zip(records, self.of_texts([self.ended(record.value["text"]) for record in records]))]
         if kind == "prompt of text":
-            prompts = self.of_texts([record.value["prompt"] for record in records])
+            prompts = map(self.without_end, self.of_texts([record.value["prompt"] for record in records]))
             return self.completions(records, prompts, self.of_texts(
                 [record.value["prompt"] + self.ended(record.value["completion"]) for record in records]))
-        tools = json.loads(records[0].tools) if records[0].tools else None
-        self.require_template(records[0], tools)
+        given = json.loads(records[0].template)
+        self.require_template(records[0], given["tools"])
         if kind == "prompt of messages":
-            prompts = self.of_chats([record.value["prompt"] for record in records], tools, add_generation_prompt=True)
-            everything = self.of_chats([record.value["prompt"] + record.value["completion"] for record in records], tools)
+            prompts = self.of_chats([record.value["prompt"] for record in records], given, add_generation_prompt=True)
+            everything = self.of_chats([record.value["prompt"] + record.value["completion"] for record in records], given)
             return self.completions(records, prompts["input_ids"], everything["input_ids"])
-        if marks_answers(self.template(tools)) != self.marks_answers:
+        if marks_answers(self.template(given["tools"])) != self.marks_answers:
             raise Refused(f"{records[0].place}: of the tokenizer's chat templates default and tool_use one alone marks what the "
                           "assistant says ({% generation %})\nhint: let both do so, or none")
-        chats = self.of_chats([record.value["messages"] for record in records], tools, return_assistant_tokens_mask=self.marks_answers)
+        chats = self.of_chats([record.value["messages"] for record in records], given, return_assistant_tokens_mask=self.marks_answers)
         masks = chats["assistant_masks"] if self.marks_answers else [[1] * len(ids) for ids in chats["input_ids"]]
         return [Document(*parts) for parts in zip(records, chats["input_ids"], masks)]
 
     def ended(self, text):
-        return text if text.endswith(self.end) else text + self.end
+        without = text.removesuffix(self.end)
+        return without if self.adds_end else without + self.end
+
+    def without_end(self, ids):
+        return ids[:-1] if self.adds_end else ids
 
     def of_texts(self, texts):
         return self.tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"]
 
-    def of_chats(self, chats, tools, **options):
-        return self.tokenizer.apply_chat_template(chats, tools=tools, tokenize=True, return_dict=True, **options)
+    def of_chats(self, chats, given, **options):
+        return self.tokenizer.apply_chat_template(chats, tokenize=True, return_dict=True, **given, **options)
 
     def completions(self, records, prompts, everything):
         documents = []

@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 
-from .records import COLUMNS, KINDS, record_of
+from .records import COLUMNS, KINDS, MASKS, record_of
 from .refused import Refused
 
 ROWS = 1000  # Of a batch that is read at once.
@@ -29,7 +29,11 @@ def records_of(path):
     count, batches = rows
     size = bytes_of(path) / max(1, count)
     for number, row in enumerate(itertools.chain.from_iterable(batches)):
-        yield size, record_of(f"{path}: row {number}", without_none(row))
+        place = f"{path}: row {number}"
+        for name in ("labels", *MASKS):
+            if row.get("input_ids") is not None and name in row and row[name] is None:
+                raise Refused(f"{place}: '{name}' is null, and without it all tokens would count\nhint: give the row its list, or leave the row out")
+        yield size, record_of(place, without_none(row))
 
 
 def records_of_lines(path):
@@ -52,7 +56,7 @@ def without_none(value):
     if isinstance(value, dict):
         return {key: without_none(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
-        return [without_none(inner) for inner in value] if value and isinstance(value[0], (dict, list)) else value
+        return [without_none(inner) for inner in value] if value and not isinstance(value[0], (int, float, str)) else value
     return value
 
 

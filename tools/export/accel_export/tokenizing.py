@@ -60,9 +60,15 @@ def load(directory):
 
 
 def digest_of(tokenizer):
-    """Returns a text that is the same for tokenizers that make the same tokens."""
+    """Returns a text that is the same for tokenizers that make the same tokens, whether they cut or pad them last."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    text = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    if backend is None:
+        text = json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    else:
+        backend = type(backend).from_str(backend.to_str())
+        backend.no_truncation()
+        backend.no_padding()
+        text = backend.to_str()
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -59,18 +59,28 @@ class MixtureTest : public ::testing::Test {
 };
 
 TEST_F(MixtureTest, EachSourceHasItsPartAndNoSampleIsLeftOut) {
-  EXPECT_THAT(texts_of(*open(1, 1)), ElementsAre("ab", "cd", "ef", "AB", "CD", "AB"));
-  EXPECT_THAT(texts_of(*open(0.2, 0.1)), ElementsAre("ab", "cd", "ef", "ab", "AB", "CD"))
+  EXPECT_THAT(texts_of(*open(1, 1)), ElementsAre("ab", "cd", "ef", "AB", "CD", "CD"));
+  EXPECT_THAT(texts_of(*open(0.2, 0.1)), ElementsAre("ab", "cd", "ef", "cd", "AB", "CD"))
       << "the two of b are a third";
   EXPECT_THAT(texts_of(*open(6, 4)), ElementsAre("ab", "cd", "ef", "AB", "CD"));
   EXPECT_EQ(open(1, 9)->size(), 30);
+}
+
+TEST_F(MixtureTest, APartOfTheSamplesThatComesAgainIsSpreadOverThem) {
+  write_file(dir_ / "a", "abcdefghijk");  // Five samples.
+  write_file(dir_ / "b", "ABCDE");        // Two.
+  EXPECT_THAT(texts_of(*open(1, 1)), ElementsAre("ab", "cd", "ef", "gh", "ij", "AB", "CD", "AB", "CD", "CD"));
+  write_file(dir_ / "b", "ABCDEFGHIJKLMNOPQ");  // Eight.
+  const auto source = open(1, 1);
+  EXPECT_EQ(source->size(), 16);
+  EXPECT_EQ(text_of(*source, 5) + text_of(*source, 6) + text_of(*source, 7), "abefij");
 }
 
 TEST_F(MixtureTest, ASampleIsWhereItsSourceHasIt) {
   const auto source = open(1, 1);
   EXPECT_EQ(source->files_of(2).front()->path(), (dir_ / "a").string());
   EXPECT_EQ(source->files_of(5).front()->path(), (dir_ / "b").string());
-  EXPECT_EQ(source->position(5), "sample 0");
+  EXPECT_EQ(source->position(5), "sample 1");
   EXPECT_THAT(source->size_text(), HasSubstr("6 samples, 3 of the 3 samples of '"));
   EXPECT_THAT(source->size_text(), HasSubstr("3 of the 2 samples of '"));
   EXPECT_THROW((void)text_of(*source, 6), Error);
