@@ -60,10 +60,8 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
     const Batch inputs = data.batch(samples, labels, device);
     const ModelLoss forward = forward_loss(model, config.model, inputs);
-    // A loss without classes, such as a model's own, weighs samples alike. Without a label it is not a
-    // number.
-    const bool has_labels = inputs.counted.value_or(1) > 0;
-    const auto weight = static_cast<double>(has_classes ? *inputs.counted : has_labels ? count : 0);
+    // A loss without classes, such as a model's own, weighs samples alike.
+    const auto weight = static_cast<double>(has_classes ? *inputs.counted : count);
     if (count == 0 || weight == 0) continue;
     at::Tensor loss = forward.loss.to(at::kDouble);
     seen += weight;
