@@ -137,6 +137,7 @@ std::string CompiledLayers::summary() const {
   std::map<std::string, std::size_t> counts;
   for (const auto& [path, layer] : layers) ++counts[packages[layer.package].class_name];
   std::vector<std::string> parts;
+  parts.reserve(counts.size());
   for (const auto& [name, count] : counts)
     parts.push_back(fmt::format("{} {} of {}", count, count == 1 ? "layer" : "layers", name));
   return fmt::format("{} ({}, torch {}, {}, {})", fmt::join(parts, ", "), format_bytes(bytes), torch,

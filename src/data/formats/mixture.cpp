@@ -123,7 +123,7 @@ class Mixture final : public SampleSource {
     if (at < count - rest) return at % size;
     __extension__ using Wide = __int128;  // Holds products of two sizes.
     const Wide place = at - (count - rest);
-    return static_cast<std::int64_t>((2 * place + 1) * size / (2 * rest));  // The middle of its part.
+    return static_cast<std::int64_t>((2 * place + 1) * size / (Wide{2} * rest));  // The middle of its part.
   }
 
   /// A CRC-32 of the sources' fingerprints, of how many samples each has and of how they are repeated.
