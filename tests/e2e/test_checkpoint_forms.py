@@ -117,6 +117,25 @@ def test_the_configuration_of_the_model_is_exported_with_it(accel, tmp_path):
     accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_4/pytorch_model_fsdp_0")
 
 
+def test_weights_of_an_earlier_end_are_not_taken_for_those_of_this_one(accel, tmp_path):
+    """A run that goes on ends between its last checkpoint and the export: a copy fails, which only the export makes."""
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, 2))
+    start = tmp_path / "start"
+    accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_2/pytorch_model_fsdp_0", start)
+    (start / "config.json").write_text("{}")
+    shutil.rmtree(tmp_path / "out")
+    options = {"model.weights": str(start), "checkpoint.export": "safetensors"}
+    accel("launch", resume_cases.config(tmp_path, CASE, 2, **options))
+    assert (tmp_path / "out/export/model.safetensors").exists()
+    config = resume_cases.config(tmp_path, CASE, 4, **options)
+    said = accel("launch", config, code=6, env={"ACCEL_FAULT": "fail@copy:EIO"}).stderr
+    assert "the checkpoint is complete, but its export to" in said
+    assert not (tmp_path / "out/export").exists() and (tmp_path / "out/checkpoints/checkpoint_4/accel_manifest.json").exists()
+    said = accel("launch", config, code=4).stderr
+    assert "the run is finished, but '" in said and "accel merge-weights" in said
+
+
 def test_an_export_that_fails_says_that_the_checkpoint_is_complete(accel, tmp_path):
     resume_cases.prepare(tmp_path, CASE)
     (tmp_path / "out").mkdir()

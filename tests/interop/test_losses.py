@@ -1,5 +1,7 @@
 """Losses and what they are the mean of, step by step, against torch on one process."""
 
+import shutil
+
 import pytest
 import torch
 import train_runs
@@ -240,6 +242,20 @@ def test_a_record_has_the_mean_of_the_finite_values(accel, tmp_path, bad):
         expected = values.where(values.isfinite(), torch.nan).nanmean(1)
         recorded = [torch.nan if value is None else value for value in train_runs.metrics(tmp_path, f"model_{name}")]
         assert recorded == pytest.approx(expected.tolist(), abs=1e-5, nan_ok=True)
+
+
+def test_a_run_that_goes_on_within_a_record_has_its_mean(accel, tmp_path):
+    x, targets = data_of("classes")
+    torch.manual_seed(0)
+    model = Uneven(CLASSES)
+    options = {"log_every": 4, "checkpoint.every": 3, "checkpoint.resume": "auto"}
+    run = ("cross_entropy", {"output": "logits", "metrics": {"size": "size"}}, model, {"x": x, "y": targets})
+    launch(accel, tmp_path, 1, *run, max_steps=4, **options)
+    expected = train_runs.metrics(tmp_path, "model_size")
+    shutil.rmtree(tmp_path / "out/checkpoints/checkpoint_4")
+    (tmp_path / "out/metrics.jsonl").write_text("")
+    launch(accel, tmp_path, 1, *run, max_steps=4, **options)
+    assert train_runs.metrics(tmp_path, "model_size") == expected and len(expected) == 1
 
 
 def test_an_evaluation_needs_no_scalar_of_the_training(accel, tmp_path):

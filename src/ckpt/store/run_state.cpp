@@ -67,6 +67,10 @@ RunState run_state_of(const json& document) {
     state.steps_since_log = count_at(document, "steps_since_log", 0, state.step);
     state.loss_sum_since_log = document.at("loss_sum_since_log").get<double>();
   }
+  if (const auto metrics = document.find("metrics_since_log"); metrics != document.end()) {
+    for (const auto& [name, sum] : metrics->items())
+      state.metrics_since_log[name] = {sum.at("sum").get<double>(), count_at(sum, "steps", 0, state.step)};
+  }
   if (document.contains("samples_trained")) state.samples_trained = count_at(document, "samples_trained");
   const json& data = document.at("data");
   state.data.epoch = count_at(data, "epoch");
@@ -135,6 +139,8 @@ std::string encode_run_state(const RunState& state) {
                    {"settings", state.settings}};
   if (state.parameter_steps) document["parameter_steps"] = *state.parameter_steps;
   if (state.samples_trained) document["samples_trained"] = *state.samples_trained;
+  for (const auto& [name, sum] : state.metrics_since_log)
+    document["metrics_since_log"][name] = {{"sum", sum.sum}, {"steps", sum.steps}};
   if (state.frozen_hash) document["frozen_hash"] = *state.frozen_hash;
   if (state.power_sgd)
     document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};

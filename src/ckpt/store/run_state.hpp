@@ -61,6 +61,12 @@ struct EarlyStoppingState {
   std::int64_t patience_counter = 0;  ///< The last evaluations that were not better.
 };
 
+/// The sum of the finite values of steps.
+struct SumOfSteps {
+  double sum = 0;
+  std::int64_t steps = 0;  ///< Their number.
+};
+
 /// What `trainer_state.json` of a checkpoint says. Every rank has the same values.
 struct RunState {
   std::int64_t step = 0;             ///< The steps of the run that are done.
@@ -78,6 +84,8 @@ struct RunState {
   /// write them.
   double loss_sum_since_log = 0;
   std::int64_t steps_since_log = 0;
+  /// The same of the model's metrics, by name.
+  std::map<std::string, SumOfSteps> metrics_since_log;
   /// The samples that all ranks together have trained on since the beginning. Earlier versions did not write
   /// it.
   std::optional<std::int64_t> samples_trained;

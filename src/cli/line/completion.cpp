@@ -9,8 +9,8 @@
 namespace accel::cli {
 namespace {
 
-// The scripts ask `accel __complete` (cli/line/candidates.hpp). They need nothing but the shell and the program,
-// not even the package bash-completion.
+// The scripts ask `accel __complete` (cli/line/candidates.hpp). They need nothing but the shell and the
+// program, not even the package bash-completion.
 
 // Readline may split words at "=" (COMP_WORDBREAKS) or not.
 constexpr std::string_view kBash = R"sh(# bash completion for accel, printed by `accel completion bash`.

@@ -289,9 +289,11 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     if (group_.rank() != 0) return std::nullopt;
     task_ = std::async(std::launch::async, [this, step] {
       bytes_ = write_manifest(*job_, files_);  // Nobody reads it before the task has ended.
+      const bool exports = config_.checkpoint.exports_safetensors && job_->state.is_last;
+      if (exports) remove_earlier_export();
       store_.commit(step);
       prune();
-      if (config_.checkpoint.exports_safetensors && job_->state.is_last) export_model(step);
+      if (exports) export_model(step);
       return json();
     });
     return std::nullopt;
@@ -314,6 +316,18 @@ void CheckpointSaver::prune() {
     }
   }
   store_.prune(config_.checkpoint.total_limit, best);
+}
+
+/// An earlier end of the run has exported other weights. From the commit on they would be taken for those of
+/// the finished run until the new ones are there.
+void CheckpointSaver::remove_earlier_export() const {
+  const fs::path output = config_.output_dir / "export";
+  try {
+    if (fs::is_directory(fs::symlink_status(output))) discard_tree(output);
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("the export of an earlier end of the run cannot be removed: {}",
+                          error_of(error).message()));
+  }
 }
 
 void CheckpointSaver::export_model(std::int64_t step) const {

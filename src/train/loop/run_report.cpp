@@ -134,6 +134,10 @@ void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::Run
   skipped_ = state.skipped_since_log;
   loss_sum_ = state.loss_sum_since_log;
   steps_ = state.steps_since_log;
+  for (const auto& metric : config_.model.metrics) {
+    const auto before = state.metrics_since_log.find(metric.name);
+    if (before != state.metrics_since_log.end()) metric_sums_.insert(*before);
+  }
   samples_trained_ = state.samples_trained.value_or(0);
   epoch_ = state.epoch;
 }
@@ -142,6 +146,7 @@ void RunReport::save(ckpt::RunState& state) const {
   state.skipped_since_log = skipped_;
   state.loss_sum_since_log = loss_sum_;
   state.steps_since_log = steps_;
+  state.metrics_since_log = metric_sums_;
   state.samples_trained = samples_trained_;
 }
 
@@ -172,11 +177,11 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
     loss_sum_ += result.loss;
     ++steps_;
   }
-  metric_sums_.resize(result.metrics.size());
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i) {
+  for (std::size_t i = 0; i < result.metrics.size(); ++i) {
+    ckpt::SumOfSteps& metric = metric_sums_[config_.model.metrics[i].name];
     if (!std::isfinite(result.metrics[i])) continue;
-    metric_sums_[i].sum += result.metrics[i];
-    ++metric_sums_[i].steps;
+    metric.sum += result.metrics[i];
+    ++metric.steps;
   }
   if (step % config_.log_every == 0 || step == config_.max_steps) end_interval(step, result, scaler);
 }
@@ -215,10 +220,8 @@ void RunReport::write_step(std::int64_t step, const StepResult& result,
                   {"epoch", epoch_},
                   {"max_rss_bytes", max_rss_bytes()}};
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i) {
-    const auto& [sum, steps] = metric_sums_[i];
-    line["model_" + config_.model.metrics[i].name] = steps > 0 ? sum / static_cast<double>(steps) : NAN;
-  }
+  for (const auto& [name, metric] : metric_sums_)
+    line["model_" + name] = metric.steps > 0 ? metric.sum / static_cast<double>(metric.steps) : NAN;
   if (scaler) line["scale"] = scaler->scale();
   if (scaler || config_.skip_nonfinite || skipped_ > 0) line["skipped"] = skipped_;
   write(std::move(line));

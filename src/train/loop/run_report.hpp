@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,12 +103,8 @@ class RunReport {
   std::int64_t skipped_ = 0;  ///< Steps that were skipped since that line.
   double loss_sum_ = 0;       ///< The sum of the finite losses since that line.
   std::int64_t steps_ = 0;    ///< Their number, with those of an earlier attempt.
-  /// The sum of the finite values of one of the model's metrics since that line, in this attempt.
-  struct MetricSum {
-    double sum = 0;
-    std::int64_t steps = 0;  ///< Their number.
-  };
-  std::vector<MetricSum> metric_sums_;
+  /// Those of the model's metrics since that line, by name, with those of an earlier attempt.
+  std::map<std::string, ckpt::SumOfSteps> metric_sums_;
   std::int64_t logged_step_ = 0;
   std::int64_t samples_trained_ = 0;  ///< Samples of all ranks since the beginning of the run.
   double epoch_ = 0;                  ///< The epochs that are done.

@@ -27,6 +27,7 @@ RunState some_state() {
   state.skipped_since_log = 2;
   state.loss_sum_since_log = 4.0 / 3;
   state.steps_since_log = 3;
+  state.metrics_since_log = {{"aux", {0.5, 2}}};
   state.samples_trained = 226;
   state.data = {2, 40, 93, 32, false};
   state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
@@ -47,6 +48,8 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.parameter_steps, 5);
   EXPECT_EQ(read.loss_sum_since_log, 4.0 / 3);
   EXPECT_EQ(read.steps_since_log, 3);
+  EXPECT_EQ(read.metrics_since_log.at("aux").sum, 0.5);
+  EXPECT_EQ(read.metrics_since_log.at("aux").steps, 2);
   EXPECT_EQ(read.samples_trained, 226);
   EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
   EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
