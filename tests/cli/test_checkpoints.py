@@ -94,6 +94,13 @@ def test_keeps_the_newest_whole_ones(accel, run, keep, left):
     assert steps(run) == left
 
 
+def test_the_best_stays_beside_the_newest(accel, run):
+    (run / "metrics.jsonl").write_text('{"step": 5, "eval_loss": 1.0}\n{"step": 10, "eval_loss": 2.0}\n{"step": 100, "eval_loss": 3.0}\n')
+    said = accel("checkpoints", run, "--keep-last", 1).stderr
+    assert "checkpoint_5' is the best checkpoint, and stays; --delete 5 removes it" in said
+    assert steps(run) == [5, 100]
+
+
 @pytest.mark.parametrize("missing", ["accel_manifest.json", "trainer_state.json"])
 def test_what_no_training_wrote_is_deleted_by_name_alone(accel, run, missing):
     """Another program, or `accel save`, may have written a directory of such a name."""

@@ -182,7 +182,7 @@ std::int64_t parse_step(const std::string& text) {
 }
 
 std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const ckpt::RunCheckpoints& store,
-                                          const CheckpointsOptions& options) {
+                                          const RunPlace& place, const CheckpointsOptions& options) {
   std::vector<std::int64_t> steps;
   for (const std::string& text : options.steps) {
     const std::int64_t step = parse_step(text);
@@ -195,8 +195,12 @@ std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const 
   if (options.keep_last > 0) {
     // A checkpoint that is not whole does not count, and goes if it is older than those that stay.
     std::int64_t left = options.keep_last;
+    const std::optional<std::int64_t> best = reported_of(all, place).best;
     for (auto one = all.rbegin(); one != all.rend(); ++one) {
-      if (left == 0 && store.is_of_training(one->step)) {
+      if (left == 0 && one->step == best) {
+        log::info(fmt::format("'{}' is the best checkpoint, and stays; --delete {} removes it",
+                              store.path_of(one->step).string(), one->step));
+      } else if (left == 0 && store.is_of_training(one->step)) {
         steps.push_back(one->step);
       } else if (left == 0) {
         log::warn(fmt::format("'{}' is not a checkpoint of a training, and stays; --delete {} removes it",
@@ -230,7 +234,7 @@ void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const Chec
   if (lock == nullptr)
     log::warn(fmt::format("'{}' cannot be written, so no run is kept away meanwhile", place.output.string()));
   const std::vector<Listed> all = list(checkpoints);
-  const std::vector<std::int64_t> steps = steps_to_remove(all, checkpoints, options);
+  const std::vector<std::int64_t> steps = steps_to_remove(all, checkpoints, place, options);
   if (!options.force) check_that_one_stays(all, steps);
   for (const std::int64_t step : steps) {
     if (lock != nullptr) lock->require();
@@ -256,7 +260,7 @@ void add_checkpoints(CommandLine& line) {
   command.positional("RUN_DIR", options->path, "The output_dir of a training, or its directory checkpoints");
   command.texts("--delete", "STEP", options->steps, "Delete the checkpoint of this step; repeatable");
   command.integer("--keep-last", "N", options->keep_last,
-                  "Delete all checkpoints older than the N newest whole ones", 1);
+                  "Delete all checkpoints older than the N newest whole ones, but the best", 1);
   command.flag("--force", options->force, "Delete even the last whole checkpoint");
   command.does([options](const Globals& globals) { return run_checkpoints(*options, globals); });
 }
