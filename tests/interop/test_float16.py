@@ -110,7 +110,8 @@ def test_gradients_that_no_scale_helps_are_an_error_that_names_the_step(accel, t
     config = train_runs.config(tmp_path, 2, grad_scaler={"backoff_factor": 0.001},
                                **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP",
                                   "fsdp_config.fsdp_transformer_layer_cls_to_wrap": None})
-    stderr = accel("launch", config, "--mixed-precision", "fp16", code=None).stderr
+    stderr = accel("launch", config, "--mixed-precision", "fp16", "--max-restarts", 2, code=6).stderr
+    assert "not restarted: a restart would fail in the same way" in stderr
     assert "step 4: gradients are infinite or NaN in float16, although the loss is multiplied by only 6.55e-05" in stderr
     assert "hint: try mixed_precision: bf16" in stderr
 

@@ -19,7 +19,7 @@ void GradScaler::update(bool overflowed, std::int64_t step) {
     growth_tracker_ = 0;
     if (scale_ >= config::kLeastScale) return;
     throw Error(
-        ErrorKind::kFailure,
+        ErrorKind::kDiverged,
         fmt::format("step {}: gradients are infinite or NaN in float16, although the loss is multiplied "
                     "by only {:.3g}",
                     step, scale_ / config_.backoff_factor))

@@ -36,7 +36,7 @@ class GradScaler {
 
   /// Call after step `step`; `overflowed` says whether a gradient was infinite or NaN. Do not call it after a
   /// step whose loss was infinite or NaN, which no scale can cause. A scale below config::kLeastScale is an
-  /// Error of kind kFailure that names the step.
+  /// Error of kind kDiverged that names the step.
   void update(bool overflowed, std::int64_t step);
 
  private:

@@ -213,7 +213,12 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   }
   model_.clear_gradients();
   // A NaN loss does not show that the scale is too large.
-  if (scaler_ && finite_loss) scaler_->update(overflowed, step);
+  if (!scaler_ || !finite_loss) return;
+  try {
+    scaler_->update(overflowed, step);
+  } catch (const Error& error) {
+    result.error = error;
+  }
 }
 
 double StepRunner::next_scale() const {

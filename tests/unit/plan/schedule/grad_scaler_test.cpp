@@ -54,7 +54,7 @@ TEST(GradScalerTest, GivesUpWhereNoScaleHelps) {
     scaler.update(true, 31);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kFailure);
+    EXPECT_EQ(error.kind(), ErrorKind::kDiverged);
     EXPECT_EQ(
         error.message(),
         "step 31: gradients are infinite or NaN in float16, although the loss is multiplied by only 6.1e-05");
