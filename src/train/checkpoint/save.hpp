@@ -94,8 +94,8 @@ class CheckpointSaver {
   void take_snapshot(TrainerState state, bool waits);
   [[nodiscard]] std::vector<SavedPart> parts_of(double scale) const;
   void keep(const Optimizer::State& state);
-  /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void remove_earlier_export() const;
+  /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void export_model(std::int64_t step) const;
   /// Makes the save fail with `error`, and waits until its thread has ended.
   void give_up(const std::exception& error);
