@@ -6,7 +6,7 @@ import numpy
 import pytest
 import tokenizers
 import transformers
-from accel_export import cli, records
+from accel_export import cli, records, tokenizing
 from safetensors import safe_open
 from train_runs import ROOT
 
@@ -192,16 +192,19 @@ def test_an_end_that_the_tokenizer_adds_is_there_once(tokenize, tmp_path):
 def test_packs_are_refused(refused, tokenize, tmp_path, columns, said):
     write_tokenizer(tmp_path / "hf")
     assert f"in.jsonl:1: {said}" in refused([{"input_ids": [5, 6, 7], **columns}])
-    assert tokenize([{"input_ids": [5, 6, 7], "position_ids": [0, 1, 2], "seq_lengths": [3]}])[2] == [([5, 6, 7], [1, 1, 1])]
+    one = {"input_ids": [5, 6, 7], "position_ids": [0, 1, 2], "seq_lengths": [3]}
+    padded = {"input_ids": [1, 1, 5, 6, 7], "position_ids": [1, 1, 0, 1, 2], "attention_mask": [0, 0, 1, 1, 1]}  # On the left.
+    assert tokenize([one, padded])[2] == [([5, 6, 7], [1, 1, 1])] * 2
 
 
 def test_the_tokenizer_is_the_same_if_it_cuts_or_pads(tokenize, tmp_path):
     tokenizer = write_tokenizer(tmp_path / "hf")
-    before = tokenize([{"text": "God"}])[1]["tokenizer_sha256"]
+    before = tokenizing.digest_of(tokenizing.load(tmp_path / "hf"))
     tokenizer.backend_tokenizer.enable_truncation(7)
     tokenizer.backend_tokenizer.enable_padding(pad_id=tokenizer.eos_token_id, pad_token="</s>", length=9)
     tokenizer.save_pretrained(tmp_path / "hf")
-    _, metadata, [(ids, _)] = tokenize([{"text": "God " * 20}], "--overwrite")
+    assert tokenizing.digest_of(tokenizing.load(tmp_path / "hf")) == before
+    _, metadata, [(ids, _)] = tokenize([{"text": "God " * 20}])
     assert metadata["tokenizer_sha256"] == before and len(ids) > 9
 
 

@@ -36,7 +36,7 @@ def refuse_contradictions(options, dtype):
     if not options.compile and (options.compile_memory != 1 or autocast is not None):
         raise Refused(f"memory and autocast of compiled layers are given, and no layer is compiled\nhint: add {options.words.compile}")
     if autocast is not None and dtype not in (torch.float32, autocast):
-        one, other = (str(dtype).removeprefix("torch.") for dtype in (dtype, autocast))
+        one, other = notes.NAMES_OF_DTYPES[dtype], notes.NAMES_OF_DTYPES[autocast]
         raise Refused(f"no training has parameters of {one} under autocast to {other}\nhint: give one dtype for both, or float32 parameters")
 
 

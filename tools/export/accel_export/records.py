@@ -108,10 +108,11 @@ def first(condition):
     return int(numpy.flatnonzero(condition)[0])
 
 
-def refuse_packs(record, ids):
-    positions = record.value.get("position_ids")
+def refuse_packs(record, shown):
+    """`shown` says which tokens are not padding."""
     several = len(record.value.get("seq_lengths") or ()) > 1
-    if several or (positions is not None and (column_of(record, "position_ids", len(ids)) != numpy.arange(len(ids))).any()):
+    positions = column_of(record, "position_ids", len(shown))[shown] if record.value.get("position_ids") is not None else None
+    if several or (positions is not None and (positions != numpy.arange(len(positions))).any()):
         raise Refused(f"{record.place}: the record has '{'seq_lengths' if several else 'position_ids'}', so that it is several documents\n"
                       "hint: give each document a record of its own; accel packs them")
 
@@ -123,7 +124,6 @@ def tokenized(record, vocabulary):
     if (wrong := (ids < 0) | (ids >= vocabulary)).any():
         raise Refused(f"{record.place}: token {first(wrong)} is {ids[first(wrong)]}, but the tokenizer knows 0 to {vocabulary - 1}\n"
                       "hint: --tokenizer names the model whose tokenizer made the tokens")
-    refuse_packs(record, ids)
     labels = column_of(record, "labels", len(ids)) if "labels" in record.value else ids
     if (wrong := (labels != ids) & (labels != NOT_A_LABEL)).any():
         raise Refused(f"{record.place}: label {first(wrong)} is {labels[first(wrong)]}, but the token is {ids[first(wrong)]}\n"
@@ -132,6 +132,7 @@ def tokenized(record, vocabulary):
     masks = {name: column_of(record, name, len(ids)) != 0 for name in MASKS if name in record.value}
     counts = numpy.logical_and.reduce([labels != NOT_A_LABEL, *masks.values()])
     shown = masks.get("attention_mask", numpy.ones(len(ids), dtype=bool))
+    refuse_packs(record, shown)
     return Document(record, ids[shown].tolist(), counts[shown].astype(int).tolist())
 
 
