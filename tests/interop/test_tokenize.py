@@ -226,6 +226,11 @@ def test_a_large_vocabulary_is_stored_in_32_bits(tokenize, tmp_path):
     ([{"prompt": "x", "completion": [ANSWER]}], "in.jsonl:1: 'prompt' and 'completion' are neither two texts nor two lists"),
     ([{"messages": [QUESTION, ANSWER]}, {"messages": [{"role": "assistant"}]}],
      "in.jsonl:2: the tokenizer refuses the record: "),
+    ([{"messages": [{"role": "assistant"}]}], "in.jsonl:1: the tokenizer refuses the record: "),  # The only one of its batch.
+    ([{"text": "x"}, '{"text": "half \\ud83d"}\n'], "in.jsonl:2: a text has one half of a surrogate pair"),
+    (['{"messages": [{"role": "user", "content": "\\ude00"}]}\n'], "in.jsonl:1: a text has one half of a surrogate pair"),
+    ([{"input_ids": [True, False]}], "in.jsonl:1: 'input_ids' is not a list of whole numbers"),
+    ([{"input_ids": [1, True]}], "in.jsonl:1: 'input_ids' is not a list of whole numbers"),
     ([{"messages": [QUESTION]}], "no token of the 1 documents counts as a label"),
     (["\n"], "there is no record"),
 ])

@@ -98,7 +98,8 @@ def column_of(record, name, length=None):
     """Returns a list of numbers of a record as an array of int64."""
     column = record.value[name]
     numbers = numpy.asarray(column) if column else numpy.zeros(0, dtype="int64")
-    if not isinstance(column, list) or numbers.ndim != 1 or numbers.dtype.kind not in "iub" or length not in (None, len(numbers)):
+    is_mask = name in MASKS or bool not in set(map(type, column if isinstance(column, list) else ()))
+    if not isinstance(column, list) or not is_mask or numbers.ndim != 1 or numbers.dtype.kind not in "iub" or length not in (None, len(numbers)):
         raise Refused(f"{record.place}: '{name}' is not a list of whole numbers, one for each of 'input_ids'\n"
                       "hint: a document is one flat list of tokens, not a batch of them")
     return numbers.astype("int64")
@@ -166,8 +167,7 @@ class Tokenizer:
         except Refused:
             raise
         except Exception:
-            if len(records) == 1:
-                raise
+            pass
         # What failed in a batch fails alone, and then its line is known.
         return [document for record in records for document in self.alone(record)]
 
@@ -177,6 +177,10 @@ class Tokenizer:
         except Refused:
             raise
         except Exception as error:
+            if any("\ud800" <= character <= "\udfff" for character in json.dumps(record.value, ensure_ascii=False)):
+                raise Refused(f"{record.place}: a text has one half of a surrogate pair, which is not a character\n"
+                              "hint: it may have been cut between two escapes, \\ud83d and \\ude00 for one emoji; write both, or none"
+                              ) from None
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise Refused(f"{record.place}: the tokenizer refuses the record: {reason}\n"
                           "hint: compare the record with what the tokenizer's chat template expects") from error
