@@ -61,9 +61,10 @@ std::unique_ptr<ckpt::Checkpoint> open_with_names(const std::filesystem::path& p
   for (const auto& [pattern, replacement] : names.rename)
     rules.emplace_back(NamePattern(pattern), replacement);
   try {
-    checkpoint = ckpt::convert_tensors(
-        std::move(checkpoint),
-        ckpt::conversions_by_pattern(ckpt::tensor_names(*checkpoint), rules, "training.model.rename"));
+    // A statement of its own: a compiler may move the argument `checkpoint` before it computes the other one.
+    auto renames =
+        ckpt::conversions_by_pattern(ckpt::tensor_names(*checkpoint), rules, "training.model.rename");
+    checkpoint = ckpt::convert_tensors(std::move(checkpoint), std::move(renames));
     return ckpt::with_tensors_of_model(std::move(checkpoint), names.conversions);
   } catch (Error& error) {
     error.add_context(fmt::format("the weights in '{}'", path.string()));
