@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
+#include "base/metadata_limit.hpp"
 #include "base/text.hpp"
 #include "ckpt/store/json_count.hpp"
 #include "ckpt/store/newer_version.hpp"
@@ -20,7 +21,6 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 constexpr int kIndent = 2;
-constexpr std::uint64_t kLimitBytes = std::uint64_t{1} << 30;
 
 bool leaves_directory(const std::string& name) {
   const std::filesystem::path path(name);
@@ -65,7 +65,10 @@ std::string encode_manifest(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::filesystem::path& path) {
-  const std::string text = read_text_file(path, kLimitBytes);
+  // The parser takes twice the text at least, so that a text beyond that is not read.
+  const std::uint64_t bytes = File::open_read(path).size();
+  check_metadata_bytes("the file", 2 * bytes);
+  const std::string text = read_text_file(path, bytes);
   Manifest manifest;
   try {
     const json document = parse_json(text);

@@ -55,7 +55,7 @@ void require_within_limit(const Error& error, const fs::path& file) {
   const std::string name = fmt::format("'{}'", file.string());
   const bool names_it = error.message().starts_with(name);
   throw Error(ErrorKind::kUsage, names_it ? error.message() : fmt::format("{}: {}", name, error.message()))
-      .hint(error.advice());
+      .hint(error.advice() + "; or move the checkpoint away, and the run goes on from an older one");
 }
 
 /// What is wrong with the state of the run.
@@ -81,11 +81,13 @@ std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t
   Manifest manifest;
   try {
     manifest = parse_manifest(file);
-  } catch (const Error& error) {
+  } catch (Error& error) {
     require_within_limit(error, file);
     if (error.kind() == ErrorKind::kCorrupt) return fmt::format("'{}' {}", kManifestName, error.message());
-    if (fs::exists(file)) throw;
-    return fmt::format("it has no {}", kManifestName);
+    if (!fs::exists(file)) return fmt::format("it has no {}", kManifestName);
+    if (error.message().find(file.string()) == std::string::npos)
+      error.add_context(fmt::format("'{}'", file.string()));
+    throw;
   }
   if (manifest.step != step) return fmt::format("its manifest is of step {}", manifest.step);
   if (!manifest.files.contains(kRunStateName)) return fmt::format("it has no {}", kRunStateName);

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/files/json_text.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/store/json_count.hpp"
 #include "ckpt/store/newer_version.hpp"
 
@@ -18,7 +19,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRunStateVersion = 2;
-constexpr std::uint64_t kMostBytes = 1 << 20;
 
 /// Counts beyond this are nonsense, and sums of them could overflow.
 constexpr std::int64_t kMost = std::int64_t{1} << 53;
@@ -166,7 +166,7 @@ std::string encode_run_state(const RunState& state) {
 
 RunState read_run_state(const std::filesystem::path& file) {
   RunState state;
-  use_json_file(file, kMostBytes, [&](const json& document) {
+  use_json_file(file, metadata_limit(), [&](const json& document) {
     if (document.at("version") == 1) {
       throw Error(ErrorKind::kUsage, "is of accel 0.1.0, which kept no place in the data to go on from")
           .hint("start a new run from its weights: training.model.weights");

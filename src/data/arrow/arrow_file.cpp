@@ -19,6 +19,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kFileMagic = "ARROW1"sv;
 constexpr std::size_t kMagicBytes = 8;  // The magic and two bytes of padding.
 constexpr std::size_t kPrefixBytes = 8;
+constexpr std::size_t kChunkBytes = sizeof(ArrowChunk) + 64;  // With its lists, as the allocator has them.
 constexpr std::uint64_t kContinuation = 0xffffffff;
 constexpr std::int16_t kOldestVersion = 3;                 // V4, of Arrow 0.8.
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;  // A batch may have so many: sums cannot overflow.
@@ -202,7 +203,7 @@ class LayoutReader {
           fmt::format("a message has a description of {} bytes from byte {} on, but the file has {}",
                       described, at_, file_.size()));
     }
-    described_ += described;
+    described_ += described + layout_.columns.size() * kChunkBytes;
     check_metadata_bytes("the descriptions of its record batches", described_);
     const std::vector<std::byte> bytes = bytes_at(at_, described);
     at_ += described;
@@ -244,7 +245,7 @@ class LayoutReader {
   const DataFile& file_;
   ArrowLayout layout_;
   std::uint64_t at_ = 0;         ///< Where the next message begins.
-  std::uint64_t described_ = 0;  ///< The bytes of all descriptions so far.
+  std::uint64_t described_ = 0;  ///< The bytes of all descriptions so far, and of what is kept of them.
   std::int64_t batches_ = 0;
 };
 

@@ -16,6 +16,10 @@ using ckpt::DType;
 
 constexpr int kDeepest = 16;               // How deep types may nest.
 constexpr std::size_t kMostTypes = 10000;  // How many types a schema may have, also of parts of columns.
+// In a damaged schema texts may overlap, and columns may share metadata, so that a small one names any
+// amount.
+constexpr std::size_t kMostTextBytes = std::size_t{16} << 20;
+constexpr std::uint64_t kMostPairs = 1'000'000;
 
 // Codes of the union Type in Schema.fbs.
 constexpr unsigned kInt = 2;
@@ -103,12 +107,20 @@ class SchemaReader {
  public:
   ArrowColumn column(const FlatTable& field) {
     column_ = {};
-    column_.name = field.text(0);
+    column_.name = text_of(field.text(0));
     add(field, 0);
     return std::move(column_);
   }
 
  private:
+  std::string text_of(std::string_view text) {
+    text_bytes_ += text.size();
+    if (text_bytes_ > kMostTextBytes)
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("its columns have names of more than {} bytes", kMostTextBytes));
+    return std::string(text);
+  }
+
   void block(std::string obstacle) {
     if (column_.obstacle.empty()) column_.obstacle = std::move(obstacle);
   }
@@ -150,16 +162,22 @@ class SchemaReader {
   /// An extension says what the numbers mean. Those of datasets are arrays, which are lists of lists.
   void block_extension(const FlatTable& field) {
     const FlatVector pairs = field.vector(6, 4);
+    pairs_ += pairs.size;
+    if (pairs_ > kMostPairs)
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("its columns have more than {} pairs of metadata", kMostPairs));
     for (std::uint64_t i = 0; i < pairs.size; ++i) {
       const FlatTable pair = field.table_of(pairs, i);
       const std::string_view value = pair.text(1);
       if (pair.text(0) == "ARROW:extension:name" && !value.starts_with("datasets."))
-        block(fmt::format("has the extension type '{}'", value));
+        block(fmt::format("has the extension type '{}'", text_of(value)));
     }
   }
 
   ArrowColumn column_;
   std::size_t count_ = 0;
+  std::size_t text_bytes_ = 0;
+  std::uint64_t pairs_ = 0;
 };
 
 }  // namespace

@@ -13,13 +13,12 @@
 namespace accel {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kMostLineBytes = std::uint64_t{16} << 20;
 
-/// The lines of a file from a byte on, read block by block.
+/// The lines of a file, read block by block.
 class Lines {
  public:
-  Lines(const DataFile& file, std::uint64_t begin) : file_(file), read_(begin) {}
+  explicit Lines(const DataFile& file) : file_(file) {}
 
   /// Where in the file the line begins that next() returns next.
   [[nodiscard]] std::uint64_t offset() const { return read_ - (buffer_.size() - at_); }
@@ -52,7 +51,7 @@ class Lines {
   }
   void append_block() {
     const std::size_t old = buffer_.size();
-    const std::uint64_t bytes = std::min(kBlockBytes, file_.size() - read_);
+    const std::uint64_t bytes = std::min<std::uint64_t>(kPlaceBytes, file_.size() - read_);
     buffer_.resize(old + bytes);
     file_.read(read_, std::as_writable_bytes(std::span(buffer_).subspan(old)));
     read_ += bytes;
@@ -64,25 +63,31 @@ class Lines {
   std::uint64_t read_ = 0;  ///< Where in the file the next block begins.
 };
 
-/// Notes where a line begins about every 64 KiB, which takes 16 bytes, whatever the number of tokens. A range
-/// of tokens is found by parsing from the place before it.
+/// Notes a place about every kPlaceBytes, which takes 24 bytes, whatever the number of tokens: where a line
+/// begins, or in a long line where a token ends. A range of tokens is found by parsing from the place before
+/// it.
 class JsonlTokens final : public FileTokens {
  public:
   explicit JsonlTokens(const std::string& path) : FileTokens(DataFile(path)) {
-    Lines lines(file(), 0);
+    Lines lines(file());
     std::vector<std::int64_t> tokens;
+    std::vector<LinePlace> within;
     for (std::int64_t number = 1;; ++number) {
-      if (places_.empty() || lines.offset() - places_.back().offset >= kBlockBytes)
-        places_.push_back({lines.offset(), size_});
+      const std::uint64_t offset = lines.offset();
+      if (places_.empty() || offset - places_.back().offset >= kPlaceBytes)
+        places_.push_back({offset, size_, false});
       tokens.clear();
+      within.clear();
       try {
         const auto line = lines.next();
         if (!line) break;
-        append_line_tokens(*line, tokens);
+        append_line_tokens(*line, tokens, &within);
       } catch (Error& error) {
         error.add_context(fmt::format("line {}", number));
         throw;
       }
+      for (const LinePlace& place : within)
+        places_.push_back({offset + place.offset, size_ + static_cast<std::int64_t>(place.tokens), true});
       size_ += static_cast<std::int64_t>(tokens.size());
     }
     if (size_ == 0) throw Error(ErrorKind::kUsage, "the file holds no tokens");
@@ -102,31 +107,49 @@ class JsonlTokens final : public FileTokens {
 
  private:
   struct Place {
-    std::uint64_t offset = 0;  ///< Where in the file a line begins.
+    std::uint64_t offset = 0;  ///< Where in the file it is.
     std::int64_t tokens = 0;   ///< The number of tokens before it.
+    bool is_in_list = false;   ///< It is a LinePlace, not the beginning of a line.
   };
+  using PlaceIterator = std::vector<Place>::const_iterator;
 
-  [[nodiscard]] const Place& place_before(std::int64_t token) const {
-    return *std::prev(std::upper_bound(places_.begin(), places_.end(), token,
-                                       [](std::int64_t t, const Place& place) { return t < place.tokens; }));
+  [[nodiscard]] PlaceIterator place_before(std::int64_t token) const {
+    return std::prev(std::upper_bound(places_.begin(), places_.end(), token,
+                                      [](std::int64_t t, const Place& place) { return t < place.tokens; }));
   }
 
-  void read_from(const Place& place, std::int64_t begin, std::span<std::int64_t> out) const {
-    Lines lines(file(), place.offset);
-    std::vector<std::int64_t> tokens;
-    std::int64_t first = place.tokens;  // The number of the line's first token.
-    while (!out.empty()) {
+  void read_from(PlaceIterator place, std::int64_t begin, std::span<std::int64_t> out) const {
+    for (std::vector<std::int64_t> tokens; !out.empty(); ++place) {
+      const PlaceIterator next = std::next(place);
+      const std::int64_t behind = next == places_.end() ? size_ : next->tokens;
+      const auto skipped = static_cast<std::size_t>(begin - place->tokens);
+      const std::size_t count = std::min(static_cast<std::size_t>(behind - begin), out.size());
       tokens.clear();
-      const auto line = lines.next();
-      if (!line) throw Error(ErrorKind::kUsage, fmt::format("data file '{}' has lost lines", file().path()));
-      append_line_tokens(*line, tokens);
-      const auto skipped = static_cast<std::size_t>(begin - first);
-      first += static_cast<std::int64_t>(tokens.size());
-      if (skipped >= tokens.size()) continue;
-      const std::size_t count = std::min(tokens.size() - skipped, out.size());
+      parse(place, skipped + count, tokens);
+      if (tokens.size() < skipped + count)
+        throw Error(ErrorKind::kUsage, fmt::format("data file '{}' has lost tokens", file().path()));
       std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(skipped), count, out.begin());
       out = out.subspan(count);
-      begin = first;
+      begin += static_cast<std::int64_t>(count);
+    }
+  }
+
+  /// Appends the first `count` tokens behind a place, or more. There are as many before the next place.
+  void parse(PlaceIterator place, std::size_t count, std::vector<std::int64_t>& tokens) const {
+    const PlaceIterator next = std::next(place);
+    std::string text((next == places_.end() ? file().size() : next->offset) - place->offset, '\0');
+    file().read(place->offset, std::as_writable_bytes(std::span(text)));
+    const bool is_cut = next != places_.end() && next->is_in_list;
+    bool is_in_list = place->is_in_list;
+    for (std::string_view rest = text; !rest.empty() && tokens.size() < count; is_in_list = false) {
+      const std::size_t end = rest.find('\n');
+      const std::string_view line = rest.substr(0, end);
+      if (is_in_list) {
+        append_list_tokens(line, tokens);
+      } else {
+        append_line_tokens(line, tokens, nullptr, is_cut && end == std::string_view::npos);
+      }
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
   }
 

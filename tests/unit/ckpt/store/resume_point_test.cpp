@@ -153,6 +153,20 @@ TEST_F(ResumePointTest, WhatDoesNotFitIntoTheLimitOfMetadataIsNotDamage) {
   EXPECT_EQ(newest_whole(checkpoints_).step, 20);
 }
 
+TEST_F(ResumePointTest, AManifestThatCannotBeReadIsNamedWithItsFile) {
+  make(10);
+  make(20);
+  const auto said = [&] {
+    return testing::error_of(ErrorKind::kUsage, [&] { (void)newest_whole(checkpoints_); });
+  };
+  const fs::path manifest = checkpoints_.path_of(20) / kManifestName;
+  // It has no blocks on the disk, and none of it is read.
+  fs::resize_file(manifest, std::uintmax_t{1} << 30);
+  EXPECT_THAT(said(), HasSubstr("checkpoint_20/accel_manifest.json': "));
+  write_file(manifest, R"({"version": 2})");
+  EXPECT_THAT(said(), HasSubstr("checkpoint_20/accel_manifest.json': is of version 2"));
+}
+
 TEST_F(ResumePointTest, WhatIsSetAsideIsKept) {
   make(10);
   const fs::path first = checkpoints_.set_aside(10, kDamaged);

@@ -64,6 +64,17 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_FALSE(read.plateau->greedy);
 }
 
+// Each bucket of power_sgd counts its iterations, and each key has a setting.
+TEST(RunStateTest, WhatIsWrittenIsReadHoweverLongItIs) {
+  const TempDir dir;
+  RunState state = some_state();
+  state.power_sgd->iterations.assign(200'000, 7);
+  state.settings["training.parallel.tp_plan"] = std::string(1 << 20, 'x');
+  write_file(dir / kRunStateName, encode_run_state(state));
+  EXPECT_GT(std::filesystem::file_size(dir / kRunStateName), 2U << 20);
+  EXPECT_EQ(encode_run_state(read_run_state(dir / kRunStateName)), encode_run_state(state));
+}
+
 TEST(RunStateTest, AGreedyRateMayHaveRisenAndHasItsCounts) {
   RunState state = some_state();
   state.plateau = PlateauState{2.5, std::nullopt, 0, 0, GreedyState{3, 4, 500}};

@@ -51,6 +51,83 @@ class ArrowFileTest : public ::testing::Test {
   TempDir dir_;
 };
 
+/// A stream whose schema has columns of int64. Their names, each of about `name_bytes`, overlap, and all
+/// share `pairs` pairs of metadata, so that the schema is short.
+std::string overlapping_schema(std::size_t fields, std::size_t name_bytes, std::size_t pairs) {
+  std::string message;
+  const auto set = [&](std::size_t at, std::size_t value) {
+    for (std::size_t i = 0; i < 4; ++i) message[at + i] = static_cast<char>(value >> (8 * i));
+  };
+  const auto u32 = [&](std::size_t value) {
+    message.resize(message.size() + 4);
+    set(message.size() - 4, value);
+    return message.size() - 4;
+  };
+  const auto list = [&](std::initializer_list<std::size_t> places) {  // The places of a table's fields.
+    const std::size_t begin = message.size();
+    for (const std::size_t place : places) message += {static_cast<char>(place), 0};
+    message.resize((message.size() + 3) / 4 * 4);
+    return begin;
+  };
+  const auto link = [&](std::size_t at) { set(at, message.size() - at); };
+  const auto begin_table = [&](std::size_t places) { u32(message.size() - places); };
+  u32(0);
+  const std::size_t of_message = list({10, 12, 4, 6, 8});
+  link(0);
+  begin_table(of_message);
+  message += std::string("\4\0\1\0", 4);  // V5, and that a schema follows.
+  const std::size_t header = u32(0);
+  const std::size_t of_schema = list({8, 8, 0, 4});
+  link(header);
+  begin_table(of_schema);
+  const std::size_t columns = u32(0);
+  const std::size_t of_field = list({18, 20, 4, 0, 8, 12, 0, 0, 16});
+  link(columns);
+  u32(fields);
+  const std::size_t tables = message.size();
+  message.resize(tables + 4 * fields);
+  std::vector<std::size_t> names, types, metadata;
+  for (std::size_t i = 0; i < fields; ++i) {
+    link(tables + 4 * i);
+    begin_table(of_field);
+    names.push_back(u32(0));
+    u32(2);  // The code of Int.
+    types.push_back(u32(0));
+    metadata.push_back(u32(0));
+  }
+  const std::size_t of_type = list({8, 12, 4, 8});
+  for (const std::size_t at : types) link(at);
+  begin_table(of_type);
+  u32(64);
+  u32(1);
+  for (const std::size_t at : metadata) link(at);
+  u32(pairs);
+  const std::size_t first_pair = message.size();
+  message.resize(first_pair + 4 * pairs);
+  const std::size_t of_pair = list({4, 4});
+  for (std::size_t i = 0; i < pairs; ++i) link(first_pair + 4 * i);
+  begin_table(of_pair);
+  // The word before a name is its length, and it is a part of the names before.
+  for (std::size_t i = 0; i <= name_bytes / 4; ++i) {
+    if (i < fields) link(names[i]);
+    u32(name_bytes - 4 * i);
+  }
+  message.resize((message.size() + 7) / 8 * 8);
+  std::string prefix("\xff\xff\xff\xff\0\0\0\0", 8);
+  for (std::size_t i = 0; i < 4; ++i) prefix[4 + i] = static_cast<char>(message.size() >> (8 * i));
+  return prefix + message + kEnd;
+}
+
+// 40 kB would take 24 MB, and a few MB some gigabytes; pairs would be looked at for hours.
+TEST_F(ArrowFileTest, ASchemaDoesNotTakeMoreThanItSays) {
+  const ArrowLayout layout = read_arrow_layout(file_of(overlapping_schema(3, 64, 2)));
+  ASSERT_EQ(layout.columns.size(), 3U);
+  EXPECT_EQ(layout.columns[2].name.size(), 56U);
+  EXPECT_THAT(refusal(overlapping_schema(2000, 16000, 1)), HasSubstr("names of more than 16777216 bytes"));
+  EXPECT_THAT(refusal(overlapping_schema(2000, 8004, 1000)),
+              HasSubstr("more than 1000000 pairs of metadata"));
+}
+
 template <class Value>
 std::vector<Value> values_of(const SampleSource& source, std::int64_t sample, const std::string& name) {
   std::vector<std::span<std::byte>> out(source.fields().size());

@@ -79,6 +79,26 @@ TEST(JsonlLineTest, NamesWhatIsWrong) {
   }
 }
 
+// A range of tokens of a long line is read without the rest of the line.
+TEST(JsonlLineTest, PlacesWithinALongLineAreNoted) {
+  const std::vector<std::int64_t> numbers(60'000, 1234);
+  const std::string line = fmt::format(R"({{"input_ids": [{}], "n": [5]}})", fmt::join(numbers, ", "));
+  std::vector<std::int64_t> tokens;
+  std::vector<LinePlace> places;
+  append_line_tokens(line, tokens, &places);
+  EXPECT_EQ(tokens, numbers);
+  ASSERT_EQ(places.size(), line.size() / kPlaceBytes);
+  for (const LinePlace& place : places) {
+    std::vector<std::int64_t> before, behind;
+    append_line_tokens(line.substr(0, place.offset), before, nullptr, /*is_cut=*/true);
+    EXPECT_EQ(before.size(), place.tokens);
+    append_list_tokens(std::string_view(line).substr(place.offset), behind);
+    EXPECT_EQ(behind.size(), numbers.size() - place.tokens);
+    EXPECT_EQ(behind.front(), 1234);
+  }
+  EXPECT_THROW(append_list_tokens(", 5, null]", tokens), Error);
+}
+
 TokenStream open(const std::filesystem::path& path) {
   return TokenStream::open({"jsonl", path.string(), 0, ""});
 }
@@ -109,7 +129,12 @@ TEST(JsonlTokensTest, AnyRangeOfTokensIsThatOfTheLines) {
       file << fmt::format("{{\"input_ids\": [{}]}}\r\n\n", fmt::join(line, ", "));
     }
   }
-  file << "[8, 9]";  // The last line has no end.
+  // A list that begins and ends far from the ends of its line.
+  const std::string text(100'000, ']');
+  const std::vector<std::int64_t> fives(40'000, 55);
+  file << fmt::format(R"({{"a": "{}", "input_ids": [{}], "b": "{}"}})", text, fmt::join(fives, " ,"), text);
+  expected.insert(expected.end(), fives.begin(), fives.end());
+  file << "\n[8, 9]";  // The last line has no end.
   file.close();
   expected.insert(expected.end(), {8, 9});
   const TokenStream stream = open(dir / "a.jsonl");
