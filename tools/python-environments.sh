@@ -25,17 +25,20 @@ trl=$cache/trl-$(cat "$requirements" "$requirements_trl" | sha256sum | cut -c1-1
 requirements_package=$root/tools/requirements-package.txt
 venv_package=$cache/venv-package-$(sha256sum <"$requirements_package" | cut -c1-12)
 
-# once DIR FUNCTION: runs FUNCTION to make the environment DIR, unless it is there; another checkout may be doing the same.
+# The compiler of the toolkit's wheel, and libraries that it has compiled.
+old_glibc=$cache/glibc-$(cat "$root/tools/old-glibc" "$requirements_package" | sha256sum | cut -c1-12)
+
+# once DIR FUNCTION [WHAT]: runs FUNCTION to make the environment DIR, unless it is there; another checkout may be doing the same.
 once() {
   local dir=$1
   [ -e "$dir/.complete" ] && return
-  say "creating the Python environment $dir (with torch it is a large download)"
+  say "${3:-creating the Python environment (with torch it is a large download)} $dir"
   mkdir -p "$cache"
   exec 9>"$dir.lock"
   flock 9
   if [ ! -e "$dir/.complete" ]; then
     rm -rf "$dir"
-    "$2" || die "the Python environment $dir could not be made"
+    "$2" || die "$dir could not be made"
     touch "$dir/.complete"
   fi
   exec 9>&-
@@ -93,6 +96,11 @@ make_trl() { PYTHONPATH="$datasets" make_beside "$trl" "$requirements_trl" trl; 
 make_venv_package() {
   /usr/bin/python3 -m venv "$venv_package" || return
   "$venv_package/bin/pip" install --quiet --disable-pip-version-check -r "$requirements_package"
+}
+
+make_old_glibc() {
+  PATH="$venv_package/bin:$PATH" "$root/tools/old-glibc" "$old_glibc" >"$cache/glibc.log" 2>&1 ||
+    { cat "$cache/glibc.log" >&2; return 1; }
 }
 
 setup_python() {

@@ -4,8 +4,8 @@
     tools/reference.py ACCEL
 
 The keys are made from `ACCEL check --schema`, which is made from the tables in src/core/config/keys. The sections SYNOPSIS,
-OPTIONS and COMMANDS of man/*.1 are made from `ACCEL COMMAND --help`. A test compares the files with what this program would
-write.
+OPTIONS and COMMANDS of man/*.1 are made from `ACCEL COMMAND --help`, and the options of accel-export(1) from its parsers. A
+test compares the files with what this program would write.
 """
 
 import json
@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDE = ROOT / "docs/guide/keys.md"
 MAN = ROOT / "man/accel.yaml.5"
 PAGES = sorted((ROOT / "man").glob("*.1"))
+EXPORTER = ROOT / "tools/export"
+EXPORT_PAGE = EXPORTER / "data/share/man/man1/accel-export.1"
 BEGIN, END = '.\\" The list of keys begins here. tools/reference.py writes it.\n', '.\\" The list of keys ends here.\n'
 
 OF_LAUNCH = ("check", "plan")  # They take the options of launch, and their pages refer to that page.
@@ -188,6 +190,10 @@ def page_of(program, page: pathlib.Path) -> str:
     made = {"SYNOPSIS": "" if command in OWN_SYNOPSIS else synopsis(program, command, options),
             "OPTIONS": items([(option_of(option, " , "), option) for option in options]) + (APPLY if command and options else ""),
             "COMMANDS": items([(f"Xr accel-{entry.names[0]} 1", entry) for entry in entries(program, command, COMMANDS)])}
+    return with_sections(page, made)
+
+
+def with_sections(page: pathlib.Path, made: dict[str, str]) -> str:
     text = page.read_text()
     for title, lines in made.items():
         section = re.compile(rf"^\.Sh {title}\n.*?(?=^\.Sh )", re.MULTILINE | re.DOTALL)
@@ -198,13 +204,33 @@ def page_of(program, page: pathlib.Path) -> str:
     return text
 
 
+def parsed_options(parser) -> list[Entry]:
+    """The options of a parser of Python, as the list of a command's help has them."""
+    formatter, found = parser.formatter_class(parser.prog), []
+    for action in parser._actions:
+        if action.option_strings:
+            value = "" if action.nargs == 0 else formatter._metavar_formatter(action, action.dest.upper())(1)[0].strip("{}")
+            text = formatter._expand_help(action)
+            text = text[0].upper() + text[1:] if text.split()[0].isalpha() else text
+            found.append(Entry(action.option_strings, value.replace(",", "|"), action.required, text))
+    return found
+
+
+def export_page() -> str:
+    sys.path.insert(0, str(EXPORTER))
+    from accel_export import cli, tokenizing
+    made = {title: items([(option_of(option, " , "), option) for option in parsed_options(module.parser())])
+            for title, module in (("OPTIONS", cli), ("TOKENIZE OPTIONS", tokenizing))}
+    return with_sections(EXPORT_PAGE, made)
+
+
 def texts(program: str) -> dict[pathlib.Path, str]:
     """The files, and what they are to contain."""
     schema = schema_of(program)
     page = MAN.read_text()
     before, rest = page.split(BEGIN)
     keys = {GUIDE: markdown(schema), MAN: before + BEGIN + manual(schema) + END + rest.split(END)[1]}
-    return keys | {page: page_of(program, page) for page in PAGES}
+    return keys | {page: page_of(program, page) for page in PAGES} | {EXPORT_PAGE: export_page()}
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ Version: {version}
 Summary: The worker of accel: trains TorchScript models with the libtorch of the torch package
 License-Expression: Apache-2.0
 Requires-Dist: {torch}
-Requires-Dist: accel-toolkit=={version}
 """)
     (information / "WHEEL").write_text("""Wheel-Version: 1.0
 Generator: accel

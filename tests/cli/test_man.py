@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import reference  # noqa: E402
 
 MAN, PAGES = ROOT / "man", reference.PAGES
+ALL_PAGES = [*PAGES, reference.EXPORT_PAGE]  # The last one is of a program of its own.
 # Manual pages of other projects that the pages name.
 FOREIGN = {"eu-stack", "gdb", "nohup", "py-spy", "timeout"}
 
@@ -76,6 +77,10 @@ def test_options_in_the_text_exist(help_of):
         assert {f"-{name}" for name in named} <= known, path.name
 
 
+def test_program_names_the_exporter(help_of):
+    assert "\naccel-export, a program of its own," in help_of()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_exit_codes_are_those_of_the_program(path, help_of):
     status, codes = section(path.read_text(), "EXIT STATUS"), exit_codes()
@@ -94,9 +99,9 @@ def test_exit_codes_are_those_of_the_program(path, help_of):
         assert footer == "accel help lists them.\n"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ALL_PAGES, ids=lambda path: path.stem)
 def test_references_exist(path):
-    page, names = path.read_text(), {other.stem for other in PAGES}
+    page, names = path.read_text(), {other.stem for other in ALL_PAGES}
     assert set(references(page)) <= names | FOREIGN
     also = references(section(page, "SEE ALSO"))
     assert also == sorted(set(also))
@@ -104,7 +109,7 @@ def test_references_exist(path):
     assert path.stem == "accel" or "accel" in also
 
 
-@pytest.mark.parametrize("path", [*PAGES, reference.MAN], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*ALL_PAGES, reference.MAN], ids=lambda path: path.stem)
 def test_page_is_valid(path):
     lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", path], capture_output=True, text=True)
     assert (lint.returncode, lint.stdout + lint.stderr) == (0, "")

@@ -1,4 +1,7 @@
-"""Fixtures of the tests that install the packages of dist/ in clean environments (`tools/dev package-test`)."""
+"""Fixtures of the tests that install the packages of dist/ in clean environments.
+
+`tools/dev package-test` runs them.
+"""
 
 import os
 import pathlib
@@ -59,12 +62,21 @@ def fresh_venv(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def run_clean():
-    """run_clean(PROGRAM, ARGS..., cwd=DIR) runs an installed program with only the system's directories on PATH."""
+def toolkit(fresh_venv, pip, package):
+    """Makes a virtual environment with only the toolkit. pip gets no index, so a required package is an error."""
+    venv = fresh_venv("toolkit")
+    pip(venv, "install", "--no-index", package("accel_toolkit-*.whl"))
+    return venv
 
-    def run(program, *args, cwd, code=0):
-        result = subprocess.run([program, *map(str, args)], cwd=cwd, env=CLEAN, capture_output=True, text=True,
-                                stdin=subprocess.DEVNULL, timeout=600)
+
+@pytest.fixture(scope="session")
+def run_clean():
+    """run_clean(PROGRAM, ARGS..., cwd=DIR) runs an installed program with only the system's directories on PATH. `env` adds
+    variables."""
+
+    def run(program, *args, cwd, code=0, env=None):
+        result = subprocess.run([program, *map(str, args)], cwd=cwd, env={**CLEAN, **(env or {})}, capture_output=True,
+                                text=True, stdin=subprocess.DEVNULL, timeout=600)
         assert result.returncode == code, result.stdout + result.stderr
         return result
 

@@ -188,8 +188,10 @@ CommandLine::CommandLine(const std::string& version)
           "checkpoints.",
           "accel")) {
   app_->require_subcommand(1);
-  app_->footer("\naccel help COMMAND shows the arguments and options of a command.\n" +
-               std::string(kExitCodes));
+  app_->footer(
+      "\naccel-export, a program of its own, exports models of PyTorch and transformers for training.\n"
+      "accel help COMMAND shows the arguments and options of a command.\n" +
+      std::string(kExitCodes));
   add_global_flags();
 }
 

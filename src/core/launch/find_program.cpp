@@ -72,8 +72,8 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
   throw Error(ErrorKind::kFailure,
               fmt::format("accel-worker is not installed beside '{}'", executable.string()))
       .hint(
-          "pip install accel-worker adds it to a wheel's accel; or build accel with it, or name it in "
-          "ACCEL_WORKER");
+          "the wheel accel_worker, which tools/dev package makes, adds it to a wheel's accel; or build accel "
+          "with it, or name it in ACCEL_WORKER");
 }
 
 std::filesystem::path find_program(const std::string& name, const Environment& environment) {

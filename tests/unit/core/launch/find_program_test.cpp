@@ -74,7 +74,7 @@ TEST_F(FindTest, WorkerFromTheEnvironmentOrTheConfiguration) {
 
 TEST_F(FindTest, NoWorkerIsAnErrorThatSaysWhatToDo) {
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, empty_); }),
-              AllOf(HasSubstr("pip install accel-worker"), HasSubstr("ACCEL_WORKER")));
+              AllOf(HasSubstr("tools/dev package"), HasSubstr("ACCEL_WORKER")));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", dir_ / "no", empty_); }),
               HasSubstr("no' is not an executable file"));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, with("ACCEL_WORKER", "/no")); }),
