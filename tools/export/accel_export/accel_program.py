@@ -23,5 +23,7 @@ def import_file(program, source, target):
                           env={**os.environ, "NO_COLOR": "1"}, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         said = done.stderr.strip().removeprefix("accel: error: ").replace(f"'{source}': ", "")
+        if " in place, and the graph does not say" in said:  # LongRoPE computes a buffer anew in each forward, which tracing holds.
+            said = said.partition("\nhint: ")[0] + "\nhint: record the model by tracing: choose a name for the file that ends in .pt"
         raise Refused(f"accel import refuses the file: {said or f'exit code {done.returncode}'}")
     return target

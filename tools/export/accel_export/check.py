@@ -6,8 +6,9 @@ import warnings
 
 import torch
 
-from . import modes
+from . import autocast, modes
 from .inputs import tensors
+from .interpret import without_autocast
 from .refused import Refused, named, place_in_error
 from .subject import CHANGED, name_of_length
 
@@ -51,10 +52,11 @@ def names_of(module, kind):
 
 
 class Side:
-    """The model or the file, with the values of its buffers before a call."""
+    """The model or the file, with the values of its buffers before a call. `train` puts it into its mode of training; `call` runs
+    it, if that is not `module` itself."""
 
-    def __init__(self, module, names):
-        self.module, self.names = module, names
+    def __init__(self, module, names, train, call=None):
+        self.module, self.names, self.train, self.call = module, names, train, call or module
         self.parameters = names_of(module, "named_parameters")
         self.buffers = names_of(module, "named_buffers")
         self.before = {name: buffer.clone() for name, buffer in self.buffers.items()}
@@ -64,17 +66,24 @@ class Side:
             for name, buffer in self.buffers.items():
                 buffer.copy_(self.before[name])
 
-    def run(self, inputs, training):
-        """Returns loss, gradients and buffers of one forward and backward. Each call draws the same random numbers."""
+    def run(self, inputs, training, look=None):
+        """Returns loss, gradients and buffers of one forward and backward. Each call draws the same random numbers. `look` is
+        called with the loss before the backward."""
         self.restore()
-        self.module.train(training)
+        if training:
+            self.train()
+        else:
+            self.module.eval()
         for parameter in self.parameters.values():
             parameter.grad = None
         torch.manual_seed(1)
         random.seed(1)
-        loss = probe(flat(self.module(*inputs)), self.names)
+        with without_autocast():
+            loss = probe(flat(self.call(*inputs)), self.names)
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise Refused("no output of the model depends on a parameter that is trained")
+        if look is not None:
+            look(loss)
         loss.backward()
         gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
         return loss.detach(), gradients, {name: buffer.clone() for name, buffer in self.buffers.items()}
@@ -149,7 +158,22 @@ def prepare(subject, file):
                 values[name].copy_(parameter)
             if values[name].dtype != parameter.dtype:
                 values[name].data = values[name].data.to(parameter.dtype)
-    return Side(subject.model, subject.outputs), Side(file, subject.outputs)
+    return Side(subject.model, subject.outputs, subject.train), Side(file, subject.outputs, file.train)
+
+
+def open_file(path, is_traced):
+    """Opens a TorchScript file as accel's worker does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that torch.export comes instead.
+        try:
+            file = torch.jit.load(str(path))
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[-300:]
+            raise Refused(f"torch does not load what accel makes of the model: {reason}") from None
+    if is_traced:
+        modes.follow(file)
+    autocast.obey(file)
+    return file
 
 
 def shown(sizes):
@@ -161,15 +185,7 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
     file gets what accel does to it. Returns the largest difference. Raises Refused if it is above the tolerance;
     `locate(file, inputs, training, off)` says in which module, where `off` has the differences above the tolerance by name.
     In the sets of sizes `ones` either side may also fail, because a failure does not train a wrong model."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch announces that torch.export comes instead.
-        try:
-            file = torch.jit.load(str(path))
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[-300:]
-            raise Refused(f"torch does not load what accel makes of the model: {reason}") from None
-    if is_traced:
-        modes.follow(file)
+    file = open_file(path, is_traced)
     model, other = prepare(subject, file)
     tolerance = TOLERANCES[subject.dtype]
     largest = 0.0
@@ -215,13 +231,34 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                         continue
                     model.restore()
                     place = locate(file, inputs, training, {name: value for name, value in off.items() if value > tolerance})
-                    hint = FROZEN if training else FROZEN_MODE + SCRIPTED if is_traced else FROZEN_MODE
+                    hint = reason_of(model, inputs) or FROZEN if training else FROZEN_MODE + SCRIPTED if is_traced else FROZEN_MODE
                     raise Refused(f"the file is another model at {where}: loss {found[0]:.6f}, the model's own {expected[0]:.6f}; "
                                   f"the largest difference is that of {worst}, {off[worst]:.2g} of its largest value{place}\n"
                                   f"hint: {hint}")
                 largest = max(largest, off[worst])
     model.restore()
     return largest
+
+
+def functions_of(loss):
+    """Yields the functions of the graph that `loss` was computed by."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        function = waiting.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            yield function
+            waiting += [before for before, _ in function.next_functions]
+
+
+def reason_of(model, inputs):
+    """Returns what to do if the model has gradients that no record of operators holds, or None."""
+    found = set()
+    model.run(inputs, True, lambda loss: found.update(type(function).__name__ for function in functions_of(loss) if isinstance(
+        function, torch.autograd.function.BackwardCFunction)))
+    names = sorted(name.removesuffix("Backward") for name in found)
+    return names and (f"the model computes gradients of its own in the torch.autograd.Function {', '.join(names)}, and a record has the "
+                      "operators of forward alone: replace it by operators of torch, or turn off what uses it")
 
 
 def differences(expected, found):

@@ -90,10 +90,18 @@ class Recorded(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             result = function(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
-            return Recorded.of(result, parts_of(function.__name__, result, *args, **(kwargs or {})))
+            return Recorded.of(result, described(parts_of, function.__name__, result, *args, **(kwargs or {})))
         if isinstance(result, (list, tuple)) and result and isinstance(result[0], torch.Tensor):
-            return pieces_of(function.__name__, result, *args, **(kwargs or {}))
+            return described(pieces_of, function.__name__, result, *args, **(kwargs or {}))
         return result
+
+
+def described(how, name, result, tensor, *args, **more):
+    """Returns how(...). Raises Unsupported for an operation that is given in a form that `how` does not know."""
+    try:
+        return how(name, result, tensor, *args, **more)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise Unsupported(f"torch.{name} with the arguments {(*args, *more.values())}") from error
 
 
 def parts_of(name, result, tensor, *args, dim=None, dim0=None, dim1=None, **_):
@@ -113,8 +121,12 @@ def parts_of(name, result, tensor, *args, dim=None, dim0=None, dim1=None, **_):
         a, b = (value % tensor.dim() for value in (args or (dim0, dim1)))
         return [replace(part, at=swapped(part.at, a, b), dims=swapped(part.dims, a, b)) for part in tensor.parts]
     if name == "squeeze":
-        dim = (args[0] if args else dim) % tensor.dim()
-        return tensor.parts if tensor.shape[dim] != 1 else without_dim(tensor.parts, dim)
+        given = args[0] if args else dim
+        given = range(tensor.dim()) if given is None else given if isinstance(given, (tuple, list)) else [given]
+        parts = tensor.parts
+        for dim in sorted((value % tensor.dim() for value in given), reverse=True):
+            parts = without_dim(parts, dim) if tensor.shape[dim] == 1 else parts
+        return parts
     raise Unsupported(f"torch.{name} of '{tensor.parts[0].name if isinstance(tensor, Recorded) else tensor}'")
 
 

@@ -90,13 +90,15 @@ class Exporter:
                 subject = small()
                 recorded = self.write(subject, folder / "small" / self.path.name, True)
                 self.compare(subject, recorded, folder / "small" / self.path.name, accel)
-                if self.options.is_program and not part:
+                if not part:
                     self.save(recorded, subject, place, False)
                 else:
                     del subject, recorded
                     gc.collect()
                     subject = make()
                     recorded = self.write(subject, place, False)
+                    if self.options.is_program:
+                        program.check_sizes(recorded, subject)  # That of fewer layers held for them.
             else:
                 subject = make()
                 recorded = self.write(subject, place, self.options.with_values)
@@ -183,7 +185,7 @@ class Exporter:
         if self.options.is_program:
             program.save(recorded, subject, path, text, with_values)
         else:
-            tracing.save(recorded, subject, path, text)
+            tracing.save(recorded, subject, path, text, with_values)
 
     def compare(self, subject, recorded, path, accel):
         sets = [{name: size.checked[i] for name, size in subject.sizes.items()} for i in (0, 1)]
@@ -212,10 +214,16 @@ class Exporter:
         say = self.options.say
         say("inputs: " + "; ".join(map(str, subject.inputs)) + "; outputs: " + ", ".join(subject.outputs))
         if self.options.is_program:
-            say("sizes that train: " + "; ".join(program.sizes_that_train(recorded, subject)))
+            try:
+                say("sizes that train: " + "; ".join(program.sizes_that_train(recorded, subject)))
+            except Exception as error:  # The file is written, and this is information.
+                say(f"warning: the sizes that train are not known: {type(error).__name__}: {error}")
         elif given := {name: size.recorded for name, size in subject.sizes.items() if size.given}:
             say(f"sizes that train: {check.shown(given)} alone, as given")
         say(f"layers: {', '.join(subject.layers) or 'none'}")
+        if left := subject.left_in_evaluation():
+            others = f" and {len(left) - 5} others" if left[5:] else ""
+            say(f"in evaluation mode in training, too, as in the model: {', '.join(left[:5])}{others}")
         if subject.shifts_labels is not None:
             say("labels: " + ("the model shifts them itself, so that they are the tokens" if subject.shifts_labels else
                               "the model does not shift them"))

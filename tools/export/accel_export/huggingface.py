@@ -1,6 +1,7 @@
 """Models of transformers: from a directory with a config.json to what is recorded."""
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -18,6 +19,7 @@ from .words import Flags
 
 transformers.utils.logging.disable_progress_bar()
 
+TRIED = "5.17.0 and 5.23.0"  # Of transformers.
 CHECKED_PARAMETERS = 500_000_000  # A larger model without values is compared with fewer of its layers.
 
 
@@ -154,7 +156,7 @@ class Directory:
         options = self.options
         if options.peft:
             model = adapter.add(model, options.peft)
-        require_no_hidden_change(model, Flags)
+        require_no_hidden_change(model.train(), Flags)
         conversions = self.conversions(model)
         inputs, outputs, shifts = self.interface(model)
         sizes = examples.sizes_for(inputs, self.config, options.length, options.batch)
@@ -172,8 +174,8 @@ class Directory:
         except Unsupported as error:
             if self.options.weights:
                 return []
-            raise Refused(f"transformers converts {error} when it loads the weights, which accel does not\n"
-                          "hint: put the weights into the file, with --weights") from None
+            raise Refused(f"transformers {transformers.__version__} converts {error} when it loads the weights, which accel does not; "
+                          f"tried are the releases {TRIED}\nhint: put the weights into the file, with --weights") from None
 
     def arguments(self, model):
         """What every call gets beside the inputs."""
@@ -197,18 +199,24 @@ class Directory:
             with named("forward", model, lambda error: "see --inputs"):
                 return named_tensors(model(**{item.name: item.example for item in inputs}, **arguments, **more))
 
-        model.train()  # In evaluation some models change their weights.
         with unchanged(model):
             found = forward()
-            if "labels" not in names and not self.options.loss:
+            item = labels.example_labels(found["logits"], inputs) if "logits" in found else None
+            has_loss = item is not None and "labels" in inspect.signature(self.cls.forward).parameters
+            wants_loss = "labels" in names or self.options.loss
+            shifts, more = None, 0.0
+            if has_loss and structure.has_values(next(model.parameters())):
+                with contextlib.nullcontext() if wants_loss else contextlib.suppress(Exception):  # Without a loss it is information.
+                    shifts, more = labels.are_shifted(
+                        lambda values: tuple(map(forward(labels=values).get, ("loss", "logits"))), item.example)
+            if not wants_loss:
+                if more:
+                    print("warning: the model's own loss has a part beside the cross entropy, as a router's auxiliary loss is "
+                          f"({more:.2g} for the example), and a file without --loss trains without it", flush=True)
                 first = next((name for name in ("logits", "last_hidden_state") if name in found), next(iter(found), None))
                 return inputs, self.options.outputs or [first], None
-            item = labels.example_labels(found["logits"], inputs) if "logits" in found else None
-            if item is None or "labels" not in inspect.signature(self.cls.forward).parameters:
+            if not has_loss:
                 raise Refused(f"{self.cls.__name__} has no loss of its own for labels that are classes\nhint: export without --loss")
-            shifts = None
-            if structure.has_values(next(model.parameters())):
-                shifts = labels.are_shifted(lambda values: tuple(map(forward(labels=values).get, ("loss", "logits"))), item.example)
         place = names.index("labels") if "labels" in names else len(inputs)
         return [*inputs[:place], item, *inputs[place:]], self.options.outputs or ["loss"], shifts
 

@@ -37,6 +37,11 @@ class Input:
             tensor = values[torch.randint(values.numel(), tensor.shape, generator=generator)]
         return tensor.clone()
 
+    def shape_at(self, sizes):
+        """Returns a tensor of other sizes on the meta device, which takes no memory."""
+        shape = [size if name is None else sizes[name] for name, size in zip(self.dims, self.example.shape)]
+        return torch.empty(shape, dtype=self.example.dtype, device="meta")
+
     def __str__(self):
         return f"{self.name} [{', '.join(name or str(size) for name, size in zip(self.dims, self.example.shape))}]"
 

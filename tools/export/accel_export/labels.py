@@ -31,20 +31,27 @@ def cross_entropy(logits, labels):
 
 @torch.no_grad()
 def are_shifted(forward, labels):
-    """Returns whether the model's loss compares the logits of a position with the label of the next one. It is None if
-    neither that nor the opposite explains the loss. `forward(labels)` gives (loss, logits) in evaluation mode.
+    """Returns whether the model's loss compares the logits of a position with the label of the next one, and what the loss has
+    beside that. The first is None if neither that nor the opposite explains the loss, and the second is 0 if it is rounding.
+    `forward(labels)` gives (loss, logits) with the same random numbers each time.
 
     The losses of two sets of labels are subtracted, so that parts of the loss without labels are gone."""
     if labels.dim() != 2:
-        return None
+        return None, 0.0
     others = labels.flip(0, 1).roll(1, 1)
     first, second = forward(labels), forward(others)
     found = first[0] - second[0]
     # A loss that ignored all labels would fit anything.
     if found.abs() < 1e-6:
-        return None
-    shifted = cross_entropy(first[1][:, :-1], labels[:, 1:]) - cross_entropy(second[1][:, :-1], others[:, 1:])
-    same = cross_entropy(first[1], labels) - cross_entropy(second[1], others)
+        return None, 0.0
     tolerance = 1e-4 * max(1.0, float(first[0].abs()))
-    fits_shifted, fits_same = (found - shifted).abs() < tolerance, (found - same).abs() < tolerance
-    return bool(fits_shifted) if fits_shifted != fits_same else None
+    beside = {}
+    for shifts in (True, False):
+        rests = [loss - (cross_entropy(logits[:, :-1], labels[:, 1:]) if shifts else cross_entropy(logits, labels))
+                 for (loss, logits), labels in ((first, labels), (second, others))]
+        if (rests[0] - rests[1]).abs() < tolerance:
+            beside[shifts] = float(rests[0])
+    if len(beside) != 1:
+        return None, 0.0
+    (shifts, more), = beside.items()
+    return shifts, more if abs(more) > tolerance / 10 else 0.0

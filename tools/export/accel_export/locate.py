@@ -60,15 +60,14 @@ def place(program, subject, file, inputs, training, off):
     elif program is not None:
         found = first_difference(program, subject, inputs)
     else:
-        found = first_other_module(subject.model, file, inputs, TOLERANCES[subject.dtype])
+        found = first_other_module(subject, file, inputs)
     return found or owner(subject.model, off)
 
 
 def first_difference(program, subject, inputs):
     """Returns a text: the first module whose output no node of the graph has, by hooks on the model and by running the
     graph of training, and the line of the module's last node. Empty if the graph has every output, or cannot run."""
-    subject.model.train()
-    calls = outputs_of_modules(subject.model, inputs)
+    calls = outputs_of_modules(subject.train(), inputs)
     seed()
     with quiet():
         try:
@@ -86,7 +85,7 @@ def first_difference(program, subject, inputs):
     return ""
 
 
-def first_other_module(model, file, inputs, tolerance):
+def first_other_module(subject, file, inputs):
     """Returns a text: the first module that gives another output than that of its name in a traced file, for the inputs
     that it has in the model, and the line of its forward. Modules of one tensor alone are compared, because a traced module
     takes tensors in an order of its own. Empty if there is no such module."""
@@ -99,13 +98,13 @@ def first_other_module(model, file, inputs, tolerance):
                 calls.append((name, module, given[0].detach().clone()))
         return hook
 
-    hooks = [module.register_forward_hook(keep(name), with_kwargs=True) for name, module in model.named_modules() if name]
+    hooks = [module.register_forward_hook(keep(name), with_kwargs=True) for name, module in subject.model.named_modules() if name]
     try:
-        model.train()(*inputs)
+        subject.train()(*inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    traced = dict(file.train().named_modules(remove_duplicate=False))
+    traced, tolerance = dict(file.train().named_modules(remove_duplicate=False)), TOLERANCES[subject.dtype]
     for name, module, given in calls:
         outputs = []
         try:
@@ -146,8 +145,8 @@ def first_other_mode(subject, file, inputs):
 def is_other_mode(subject, file, inputs, names):
     """Returns whether the outputs differ if the modules of these names alone are in evaluation."""
     results = []
-    for side in (subject.model, file):
-        modules = dict(side.train().named_modules(remove_duplicate=False))
+    for side in (subject.train(), file.train()):
+        modules = dict(side.named_modules(remove_duplicate=False))
         for name in names:
             modules[name].training = False
         seed()

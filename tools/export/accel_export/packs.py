@@ -2,8 +2,7 @@
 
 import torch
 
-from . import modes
-from .check import TOLERANCES, difference, prepare
+from .check import TOLERANCES, difference, open_file, prepare
 from .inputs import tensors
 from .labels import IGNORED
 
@@ -38,9 +37,7 @@ def leak(subject, path, is_traced):
     values = dict(zip((item.name for item in subject.inputs), tensors(subject.inputs, sizes, 0)))
     if not ranges or values["input_ids"].unique().numel() < LEAST_TOKENS:
         return None
-    file = torch.jit.load(str(path))
-    if is_traced:
-        modes.follow(file)
+    file = open_file(path, is_traced)
     prepare(subject, file)
     file.eval()
     largest = 0.0

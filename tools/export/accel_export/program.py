@@ -5,7 +5,7 @@ import dataclasses
 import sympy
 import torch
 
-from . import structure, tensor_parallel
+from . import modes, structure, tensor_parallel
 from .inputs import tensors
 from .refused import Refused, innermost, named, place_in_graph
 from .subject import name_of_length
@@ -25,7 +25,7 @@ class Program:
 
     def broken_guard(self, subject, sizes):
         """Returns a condition of the recording on the sizes of the inputs that does not hold for `sizes`, or None."""
-        given = dict(zip((item.name for item in subject.inputs), tensors(subject.inputs, sizes, 0)))
+        given = {item.name: item.shape_at(sizes) for item in subject.inputs}
         for guard in getattr(self.exported, "_guards_code", None) or []:
             if not eval(guard, {"L": given, "min": min, "max": max}):
                 return guard
@@ -51,13 +51,43 @@ def record(subject):
     recorded = {name: size.recorded for name, size in subject.sizes.items()}
     free = tuple({dim: torch.export.Dim.AUTO for dim, name in enumerate(item.dims) if name} for item in subject.inputs)
     example = tuple(tensors(subject.inputs, recorded, 0))
-    model.train()
+    subject.train()
     with named("torch.export.export", model, lambda error: hint_of(error, subject.words)):
         exported = torch.export.export(model, example, dynamic_shapes=free, strict=False)
     require_known_operators(exported)
+    say_that_it_trains(exported.graph_module)
     program = Program(exported, {}, {}, {})
     read_sizes(program, subject)
     return program
+
+
+def graphs_of(module):
+    return [inner.graph for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
+
+
+def mode_of(node):
+    """Returns what a node says of the mode, or None. A norm without running statistics computes the same in either mode."""
+    schema = getattr(node.target, "_schema", None)
+    given = {} if schema is None else {argument.name: value for argument, value in zip(schema.arguments, node.args)} | node.kwargs
+    if schema is not None and schema.name in modes.NORMS and given.get("running_mean") is None:
+        return None
+    return next((given[name] for name in modes.FLAGS if isinstance(given.get(name), bool)), None)
+
+
+def say_that_it_trains(module):
+    """Gives a record of training, in which all that have a mode stay in evaluation, an operator that says that the model trains.
+    accel would take it for a record of evaluation. A dropout of probability 0 does nothing."""
+    said = {node: mode for graph in graphs_of(module) for node in graph.nodes if (mode := mode_of(node)) is not None}
+    if not said or any(said.values()):
+        return
+    node = next(iter(said))
+    with node.graph.inserting_before(node):
+        none = node.graph.call_function(torch.ops.aten.dropout.default, (node.args[0], 0.0, True))
+    none.meta = {**node.meta, "val": node.args[0].meta["val"]}
+    node.replace_input_with(node.args[0], none)
+    for inner in module.modules():
+        if isinstance(inner, torch.fx.GraphModule):
+            inner.recompile()
 
 
 def read_sizes(program, subject):
@@ -183,26 +213,16 @@ def largest(size, limit, holds):
     return size
 
 
-def values_of(subject, with_values):
-    """Returns what the file stores for each parameter: float32, or nothing for parameters without values."""
-    stored, made = {}, {}
-    for name, parameter in subject.model.named_parameters(remove_duplicate=False):
-        if not with_values or not structure.has_values(parameter):
-            made.setdefault(id(parameter), structure.without_values(parameter))
-        elif name in subject.masters:
-            made.setdefault(id(parameter), torch.nn.Parameter(subject.masters[name], requires_grad=parameter.requires_grad))
-        else:
-            made.setdefault(id(parameter), parameter)
-        stored[name] = made[id(parameter)]
-    return stored
-
-
 def save(program, subject, path, notes, with_values):
     """Writes the file. torch.export.load reads it in any case; without values, its parameters are on the meta device."""
     exported = program.exported
     state = exported.state_dict
-    for name, value in values_of(subject, with_values).items():
+    for name, value in structure.stored_values(subject, with_values).items():
         if name in state:
             state[name] = value
+    for name, value in [*exported.constants.items(), *exported.named_buffers()]:
+        if isinstance(value, torch.Tensor) and not structure.has_values(value):
+            raise Refused(f"the constant '{name}' has no value: the model has it on the meta device, or computes it of parameters "
+                          f"without values\nhint: export the model with values and {subject.words.weights}")
     with named("torch.export.save", subject.model, lambda error: "the file cannot be written; see the reason above"):
         torch.export.save(exported, path, extra_files={"accel.json": notes})

@@ -88,3 +88,17 @@ def without_values(parameter):
     dtype = torch.float32 if parameter.is_floating_point() else parameter.dtype
     empty = torch.empty_strided(parameter.shape, parameter.stride(), dtype=dtype, device="meta")
     return torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+
+
+def stored_values(subject, with_values):
+    """Returns what the file stores for each parameter: float32, or nothing for parameters without values."""
+    stored, made = {}, {}
+    for name, parameter in subject.model.named_parameters(remove_duplicate=False):
+        if not with_values or not has_values(parameter):
+            made.setdefault(id(parameter), without_values(parameter))
+        elif name in subject.masters:
+            made.setdefault(id(parameter), torch.nn.Parameter(subject.masters[name], requires_grad=parameter.requires_grad))
+        else:
+            made.setdefault(id(parameter), parameter)
+        stored[name] = made[id(parameter)]
+    return stored

@@ -24,6 +24,20 @@ class Subject:
     conversions: list[dict] = dataclasses.field(default_factory=list)  # Those of a directory with other names.
     words: type = words.Flags  # The names of the options in messages.
 
+    def __post_init__(self):
+        self.modes = [(name, module, module.training) for name, module in self.model.named_modules()]
+
+    def train(self):
+        """Puts each module into its mode of training, which is evaluation for one that its author leaves in it."""
+        for _, module, training in self.modes:
+            module.training = training
+        return self.model
+
+    def left_in_evaluation(self):
+        """Returns the names of the outermost modules that stay in evaluation while the model trains."""
+        left = {name for name, _, training in self.modes if not training}
+        return [name for name, _, _ in self.modes if name in left and name.rpartition(".")[0] not in left]
+
     def set_dtype(self, dtype):
         """Casts the parameters to `dtype` as FSDP's mixed precision does, which leaves the buffers as they are. Their
         values in float32 stay in `masters`."""

@@ -116,7 +116,7 @@ def record_with_local_weights(subject, styles, size):
     with local_weights(subject.model, styles, size), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return torch.export.export(subject.model.train(), example, dynamic_shapes=free, strict=False)
+            return torch.export.export(subject.train(), example, dynamic_shapes=free, strict=False)
         except Exception as error:  # Whatever the author's code raises.
             raise Unsuited(f"its code fails with the weights of one of {size} ranks: {type(error).__name__}: "
                            f"{str(error).strip().splitlines()[0]}") from None
