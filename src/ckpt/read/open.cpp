@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "ckpt/io/foreign_format.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/search.hpp"
@@ -14,7 +15,13 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void reject_unknown(const fs::path& path) {
   const File file = File::open_read(path);
-  if (looks_like_tar(FileWindow(file, 0, file.size()))) {
+  const FileWindow window(file, 0, file.size());
+  refuse_foreign_format(file);
+  if (path.extension() == ".nemo" && looks_like_tar(window)) {
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is an archive of NeMo", path.string()))
+        .hint("unpack it with tar -xf, and name the checkpoint in it, such as model_weights.ckpt");
+  }
+  if (looks_like_tar(window)) {
     throw Error(ErrorKind::kFailure, fmt::format("'{}' {}", path.string(), kIsTar))
         .hint("load it with torch.load(weights_only=False) and save it again");
   }

@@ -13,6 +13,7 @@
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "ckpt/io/endian.hpp"
+#include "ckpt/io/foreign_format.hpp"
 #include "ckpt/safetensors/header.hpp"
 
 namespace accel::ckpt {
@@ -192,7 +193,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
   return header;
 }
 
-SafetensorsHeader read_safetensors_header(const File& file) {
+namespace {
+
+SafetensorsHeader header_of(const File& file) {
   return with_context("", file.path().string(), [&] {
     const std::uint64_t file_bytes = file.size();
     std::vector<std::byte> length(kLengthBytes);
@@ -213,6 +216,17 @@ SafetensorsHeader read_safetensors_header(const File& file) {
     file.read_at(kLengthBytes, bytes);
     return parse_safetensors_header(bytes, file_bytes - kLengthBytes - json_bytes);
   });
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(const File& file) {
+  try {
+    return header_of(file);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kCorrupt) refuse_foreign_format(file);
+    throw;
+  }
 }
 
 }  // namespace accel::ckpt

@@ -64,7 +64,8 @@ double checked_alpha(double value, const std::string& what) {
 double positive_alpha(const json& document) {
   const double value = checked_alpha(document.at("lora_alpha").get<double>(), "'lora_alpha'");
   if (value > 0) return value;
-  throw Error(ErrorKind::kCorrupt, fmt::format("'lora_alpha' is {}, not a positive number", value));
+  throw Error(ErrorKind::kCorrupt, fmt::format("'lora_alpha' is {}, not a positive number", value))
+      .hint(value == 0 ? "the adapter adds nothing to its base: use the base as it is" : "");
 }
 
 // PEFT takes the first pattern of the file that matches, and `json` would sort them.
@@ -88,6 +89,10 @@ double value_for(const std::vector<std::pair<NamePattern, double>>& patterns, st
 }
 
 void check_kind(const json& document) {
+  if (!document.contains("peft_type") && document.contains("lora_parameters")) {
+    throw Error(ErrorKind::kFailure, "is of an adapter of MLX, which accel does not merge")
+        .hint("`mlx_lm.fuse` merges it");
+  }
   const std::string type = document.at("peft_type").get<std::string>();
   if (type != "LORA") refuse(fmt::format("the adapter is of the type {}", type));
   const json start = document.value("init_lora_weights", json(true));
@@ -116,8 +121,12 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
     check_kind(document);
     config.rank = checked_rank(document.at("r").get<double>(), "'r'");
     config.alpha = positive_alpha(document);
-    config.divides_by_root = document.value("use_rslora", false);
-    config.fan_in_fan_out = document.value("fan_in_fan_out", false);
+    const auto is_set = [&](const char* key) {
+      const auto value = document.find(key);
+      return value != document.end() && !value->is_null() && value->get<bool>();
+    };
+    config.divides_by_root = is_set("use_rslora");
+    config.fan_in_fan_out = is_set("fan_in_fan_out");
     const auto ordered = nlohmann::ordered_json::parse(read_text_file(path, kMostConfigBytes));
     config.ranks = patterns(ordered, "rank_pattern", checked_rank);
     config.alphas = patterns(ordered, "alpha_pattern", checked_alpha);

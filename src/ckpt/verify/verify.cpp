@@ -13,6 +13,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "base/host/threads.hpp"
+#include "ckpt/io/foreign_format.hpp"
 #include "ckpt/read/folders.hpp"
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/rank_files.hpp"
@@ -189,9 +190,12 @@ class Search {
       jobs_.push_back(verify_pt2(path));
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
       const File file = File::open_read(path);
-      const bool tar = looks_like_tar(FileWindow(file, 0, file.size()));
+      const FileWindow window(file, 0, file.size());
+      const auto format = foreign_format(file);
       add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
-                         tar ? std::string(kIsTar)
+                         format ? format->what
+                         : looks_like_tar(window)
+                             ? std::string(kIsTar)
                              : "is neither a file of torch.save nor safetensors; it may be truncated"});
     }
   }

@@ -42,11 +42,15 @@ class Mixture final : public SampleSource {
   std::int64_t size() const override { return parts_.back().end; }
   std::string size_text() const override {
     std::vector<std::string> texts;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      texts.push_back(fmt::format("{} of the {} samples of '{}'", parts_[i].end - begin_of(i),
-                                  parts_[i].source->size(), parts_[i].path));
-    }
+    for (const MixedSource& its : mixed())
+      texts.push_back(fmt::format("{} of the {} samples of '{}'", its.taken, its.samples, its.path));
     return fmt::format("{} samples, {}", size(), fmt::join(texts, ", "));
+  }
+  std::vector<MixedSource> mixed() const override {
+    std::vector<MixedSource> sources;
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      sources.push_back({parts_[i].path, parts_[i].source->size(), parts_[i].end - begin_of(i)});
+    return sources;
   }
   std::string left_out() const override {
     std::string text;
@@ -145,6 +149,8 @@ std::unique_ptr<SampleSource> mix(const std::vector<config::MixturePart>& parts,
   double weights = 0;
   for (const config::MixturePart& part : parts) weights += part.weight;
   double most = 0;
+  std::string tokenizer;  // That of source `first`.
+  std::size_t first = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (sources[i]->size() == 0)
       throw Error(ErrorKind::kUsage, fmt::format("'{}': {}", parts[i].path, sources[i]->size_text()));
@@ -153,9 +159,14 @@ std::unique_ptr<SampleSource> mix(const std::vector<config::MixturePart>& parts,
                                                  parts.front().path, parts[i].path))
           .hint("the sources of a mixture need the same fields, with equal dtypes and shapes");
     }
-    if (sources[i]->tokenizer() != sources.front()->tokenizer()) {
+    // A dataset does not say which tokenizer made it.
+    if (tokenizer.empty()) {
+      tokenizer = sources[i]->tokenizer();
+      first = i;
+    }
+    if (!sources[i]->tokenizer().empty() && sources[i]->tokenizer() != tokenizer) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' was made with another tokenizer than '{}'",
-                                                 parts[i].path, parts.front().path))
+                                                 parts[i].path, parts[first].path))
           .hint("tokenize all files with the tokenizer of the model");
     }
     most = std::max(most, static_cast<double>(sources[i]->size()) / (parts[i].weight / weights));

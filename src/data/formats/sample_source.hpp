@@ -34,6 +34,15 @@ struct SampleField {
   std::string obstacle = {};
 };
 
+/// A source of a mixture.
+struct MixedSource {
+  std::string path;
+  std::int64_t samples = 0;  ///< Those of the source.
+  std::int64_t taken = 0;    ///< Those of the mixture that are of the source.
+
+  [[nodiscard]] double repeats() const { return static_cast<double>(taken) / static_cast<double>(samples); }
+};
+
 /// The samples of training data, by their numbers from 0. Each format (data/formats/data_formats.hpp) has its
 /// own source. Order, batches, reading ahead, checks of labels and of files that change are the same for all
 /// and are not here.
@@ -49,6 +58,8 @@ class SampleSource {
   [[nodiscard]] virtual std::string size_text() const = 0;
   /// What of the data no sample has, as a sentence for a warning. Empty if nothing is left out.
   [[nodiscard]] virtual std::string left_out() const { return {}; }
+  /// The sources of a mixture; empty for other data.
+  [[nodiscard]] virtual std::vector<MixedSource> mixed() const { return {}; }
   /// The number of tokens of a sample, or 0 if the configuration does not set it.
   [[nodiscard]] virtual std::int64_t sequence_length() const { return 0; }
   /// What tells the tokenizer of the tokens from others. Empty if the files do not say it.

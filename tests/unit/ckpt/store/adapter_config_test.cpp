@@ -32,6 +32,7 @@ TEST_F(AdapterConfigTest, TheScalingIsAlphaByTheRankOrItsRoot) {
   EXPECT_EQ(with("").scaling_of("q_proj"), 0.5);
   EXPECT_EQ(with(R"("use_rslora": true)").scaling_of("q_proj"), 4 / std::sqrt(8.0));
   EXPECT_TRUE(with(R"("fan_in_fan_out": true)").fan_in_fan_out);
+  EXPECT_EQ(with(R"("use_rslora": null, "fan_in_fan_out": null)").scaling_of("q_proj"), 0.5);
 }
 
 // The expected values are those of PEFT's get_pattern_key, which tries
@@ -50,6 +51,12 @@ TEST_F(AdapterConfigTest, PatternsMatchAWholeNameOrWhatFollowsADot) {
 }
 
 TEST_F(AdapterConfigTest, WhatIsNotPlainLoraIsRefused) {
+  EXPECT_THAT(
+      error_of(ErrorKind::kFailure,
+               [&] {
+                 (void)read(R"({"fine_tune_type": "lora", "lora_parameters": {"rank": 8, "scale": 20.0}})");
+               }),
+      HasSubstr("is of an adapter of MLX"));
   const auto refusal = [&](const std::string& text) {
     return error_of(ErrorKind::kFailure, [&] { (void)with(text); });
   };

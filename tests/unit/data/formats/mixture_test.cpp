@@ -109,5 +109,56 @@ TEST_F(MixtureTest, WhatCannotBeMixedIsRefused) {
   EXPECT_THAT(error_of(1, 1), HasSubstr("2 tokens make 0 samples of 2"));
 }
 
+TEST_F(MixtureTest, SaysHowOftenEachSourceComes) {
+  const std::vector<MixedSource> sources = open(1, 3)->mixed();
+  ASSERT_EQ(sources.size(), 2U);
+  EXPECT_EQ(sources[0].repeats(), 1);
+  EXPECT_EQ(sources[1].samples, 2);
+  EXPECT_EQ(sources[1].taken, 9);
+  EXPECT_EQ(sources[1].repeats(), 4.5);
+}
+
+/// One sample, made by a tokenizer that says what it is, or does not.
+class OneSample final : public SampleSource {
+ public:
+  explicit OneSample(std::string tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  std::int64_t size() const override { return 1; }
+  std::string size_text() const override { return "1 sample"; }
+  std::string tokenizer() const override { return tokenizer_; }
+  const std::vector<SampleField>& fields() const override { return fields_; }
+  void read(std::int64_t, Labels, std::span<const std::span<std::byte>>) const override {}
+  void set_vocabularies(std::map<std::string, std::int64_t>) override {}
+  std::string position(std::int64_t) const override { return "the sample"; }
+  std::vector<const DataFile*> files_of(std::int64_t) const override { return {}; }
+  void accept_changes() const override {}
+  std::uint32_t fingerprint() const override { return 0; }
+  std::uint32_t old_fingerprint() const override { return 0; }
+
+ private:
+  std::string tokenizer_;
+  std::vector<SampleField> fields_;
+};
+
+// A file of accel-export --tokenize names its tokenizer, and a dataset on disk does not.
+TEST_F(MixtureTest, ASourceWithoutATokenizerGoesWithAnyOther) {
+  const auto mixed = [](const std::vector<std::string>& tokenizers) {
+    std::vector<config::MixturePart> parts;
+    std::vector<std::unique_ptr<SampleSource>> sources;
+    for (const std::string& tokenizer : tokenizers) {
+      parts.push_back({"file " + std::to_string(parts.size()), 1});
+      sources.push_back(std::make_unique<OneSample>(tokenizer));
+    }
+    return mix(parts, std::move(sources));
+  };
+  EXPECT_EQ(mixed({"", "a", "", "a"})->size(), 4);
+  try {
+    (void)mixed({"", "a", "b"});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("'file 2' was made with another tokenizer than 'file 1'"));
+  }
+}
+
 }  // namespace
 }  // namespace accel
