@@ -19,6 +19,38 @@ std::string joined(std::string_view section, std::string_view name) {
   return section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
 }
 
+/// Names of transformers' TrainingArguments and of trl's configurations, and the keys that set the same.
+constexpr std::pair<std::string_view, std::string_view> kOfTrainer[] = {
+    {"adam_beta1", "training.optimizer.betas"},
+    {"adam_beta2", "training.optimizer.betas"},
+    {"adam_epsilon", "training.optimizer.eps"},
+    {"bf16", "mixed_precision"},
+    {"dataloader_drop_last", "training.data.drop_last"},
+    {"dataloader_num_workers", "training.data.workers"},
+    {"early_stopping_patience", "training.early_stopping.patience"},
+    {"eval_steps", "training.eval_every"},
+    {"gradient_checkpointing", "fsdp_config.fsdp_activation_checkpointing"},
+    {"label_smoothing_factor", "training.model.label_smoothing"},
+    {"learning_rate", "training.optimizer.lr"},
+    {"load_best_model_at_end", "training.checkpoint.keep_best"},
+    {"logging_steps", "training.log_every"},
+    {"lr_scheduler_type", "training.lr_scheduler.type"},
+    {"max_length", "training.data.train.sequence_length"},
+    {"max_seq_length", "training.data.train.sequence_length"},
+    {"metric_for_best_model", "training.best_metric"},
+    {"num_train_epochs", "training.epochs"},
+    {"optim", "training.optimizer.type"},
+    {"packing", "training.data.train.packing"},
+    {"per_device_eval_batch_size", "training.data.batch_size"},
+    {"per_device_train_batch_size", "training.data.batch_size"},
+    {"report_to", "training.metrics"},
+    {"resume_from_checkpoint", "training.checkpoint.resume"},
+    {"save_steps", "training.checkpoint.every"},
+    {"save_total_limit", "training.checkpoint.total_limit"},
+    {"torch_compile", "dynamo_config.dynamo_backend"},
+    {"warmup_ratio", "training.lr_scheduler.warmup_steps"},
+};
+
 [[noreturn]] void fail_unknown(std::string_view section, const std::string& key, const Origin& origin) {
   std::vector<std::string> known = names_in_section(section);
   const std::string_view prefix = section_prefix(section);
@@ -28,10 +60,22 @@ std::string joined(std::string_view section, std::string_view name) {
   }
   const std::string where = section.empty() ? "at the top level" : fmt::format("in '{}'", section);
   Error error(ErrorKind::kUsage, fmt::format("{}: unknown key '{}' {}", text_of(origin), key, where));
-  if (const auto near = nearest(key, known))
+  for (const std::string& other : names_in_section("")) {
+    if (other != section && !section_prefix(other).empty() && key.starts_with(section_prefix(other)) &&
+        find_key(joined(other, canonical_key(other, key))) != nullptr)
+      throw std::move(error).hint(fmt::format("it belongs below '{}', indented", other));
+  }
+  for (const auto& [theirs, ours] : kOfTrainer) {
+    if (key == theirs)
+      throw std::move(error).hint(
+          fmt::format("what transformers' TrainingArguments call '{}' is '{}'", key, ours));
+  }
+  const auto near = nearest(key, known);
+  if (near && near->size() + 1 >= key.size() && key.size() + 1 >= near->size())
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
-  if (const auto whole = section.empty() ? key_named_last(key) : std::nullopt)
+  if (const auto whole = key_named_last(key))
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *whole));
+  if (near) throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
   if (known.empty()) throw std::move(error).hint(fmt::format("set '{}' as a whole", section));
   throw std::move(error).hint(fmt::format("known keys: {}", fmt::join(known, ", ")));
 }

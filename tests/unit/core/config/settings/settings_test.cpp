@@ -47,6 +47,16 @@ INSTANTIATE_TEST_SUITE_P(
              "a.yaml:3:3: unknown key 'fsdp_verson' in 'fsdp_config' | did you mean 'fsdp_version'?"},
         Case{"training:\n  optimizer: {type: adamw, lrr: 1}\n",
              "a.yaml:2:28: unknown key 'lrr' in 'training.optimizer' | did you mean 'lr'?"},
+        Case{"use_cpu: true\nfsdp_version: 2\n",
+             "a.yaml:2:1: unknown key 'fsdp_version' at the top level | it belongs below 'fsdp_config', "
+             "indented"},
+        Case{
+            "training: {save_steps: 10}\n",
+            "a.yaml:1:12: unknown key 'save_steps' in 'training' | what transformers' TrainingArguments call "
+            "'save_steps' is 'training.checkpoint.every'"},
+        Case{"training:\n  optimizer: {type: adamw, warmup_steps: 5}\n",
+             "a.yaml:2:28: unknown key 'warmup_steps' in 'training.optimizer' | did you mean "
+             "'training.lr_scheduler.warmup_steps'?"},
         Case{"training:\n  model:\n    init: {mean: 1}\n",
              "a.yaml:3:12: unknown key 'mean' in 'training.model.init' | known keys: std"},
         Case{"fsdp_config:\n  fsdp_: 2\n",
