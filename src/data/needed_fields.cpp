@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
+#include "data/formats/data_formats.hpp"
 
 namespace accel {
 namespace {
@@ -37,6 +38,21 @@ bool is_input(ckpt::DType dtype) {
 void fail_without_field(const std::string& name, const std::vector<std::string>& fields) {
   throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
       .hint(fmt::format("it has the fields {}", fmt::join(fields, ", ")));
+}
+
+void require_targets(const config::ModelConfig& model) {
+  const std::string& targets = model.targets;
+  const bool is_input = std::find(model.inputs.begin(), model.inputs.end(), targets) != model.inputs.end();
+  const bool are_tokens = targets == kTokensField || targets == "decoder_input_ids";
+  if (!model.has_classes() || !(is_beside_tokens(targets) || (are_tokens && is_input))) return;
+  throw Error(ErrorKind::kUsage, fmt::format("training.model.targets is '{}', which {}", targets,
+                                             are_tokens ? "forward gets: it would learn to copy its input"
+                                                        : "says something of tokens, and holds no classes"))
+      .hint(fmt::format(
+          "name the field that holds the labels; rows of tokens without labels are for format: {}, whose "
+          "labels are the next tokens; if the targets are meant to be so, training.data.check_labels: false "
+          "takes them",
+          kDocumentsFormat));
 }
 
 std::vector<std::size_t> needed_fields(const SampleSource& source, const config::ModelConfig& model) {

@@ -15,6 +15,10 @@ namespace accel {
 /// Throws Error (kUsage) that data with the fields `fields` have no field `name`.
 [[noreturn]] void fail_without_field(const std::string& name, const std::vector<std::string>& fields);
 
+/// Throws Error (kUsage) if the targets of a loss with classes are said of tokens (is_beside_tokens()), or
+/// the tokens that the model gets.
+void require_targets(const config::ModelConfig& model);
+
 /// The numbers of the fields that a training of `model` takes, sorted by name: its inputs, and the targets if
 /// the loss compares with them. Throws Error (kUsage) if the data lack one of them, or if it has a dtype that
 /// no model takes.

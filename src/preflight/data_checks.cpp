@@ -70,6 +70,8 @@ class DataChecks {
  public:
   DataChecks(const config::LoadedConfig& loaded, const ModelFacts& facts)
       : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {
+    if (training_.data.check_labels)
+      blamed_on("training.model.targets", loaded, [&] { require_targets(training_.model); });
     if (facts.signature) dtypes_ = input_dtypes(training_.model, *facts.signature);
   }
 

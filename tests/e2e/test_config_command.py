@@ -330,6 +330,7 @@ CLASSES = torch.zeros(64, dtype=torch.int64)
     ({"image": PICTURES, "digit": CLASSES}, ["image"], "digit", True),
     ({"image": PICTURES, "y": CLASSES, "weight": torch.zeros(64, dtype=torch.int64)}, ["x"], "y", False),
     ({"x": PICTURES, "other": PICTURES.clone(), "target": CLASSES}, ["x"], "target", False),
+    ({"x": PICTURES, "digit": CLASSES, "attention_mask": torch.zeros(64, 4, dtype=torch.int64)}, ["x"], "digit", False),
 ])
 def test_inputs_and_targets_are_fields_of_the_data(accel, tmp_path, fields, inputs, targets, is_guess):
     torch.export.save(torch.export.export(Pictures(), (torch.zeros(4, 8, 8),), dynamic_shapes=({0: torch.export.Dim.AUTO},)),
@@ -340,6 +341,7 @@ def test_inputs_and_targets_are_fields_of_the_data(accel, tmp_path, fields, inpu
     model = yaml.safe_load(text)["training"]["model"]
     assert (model["inputs"], model["targets"]) == (inputs, targets)
     assert ("This is a guess: 'x' gets the field" in text) == is_guess
+    assert ("This is a guess: the field 'digit' holds the labels." in text) == (targets == "digit")
     assert "It needs your data" not in text
     if set(inputs) <= set(fields):
         assert run.stderr == ""
@@ -347,6 +349,18 @@ def test_inputs_and_targets_are_fields_of_the_data(accel, tmp_path, fields, inpu
     else:
         assert "forward takes 'x', and the data have no such field: they have image, weight, y" in run.stderr
         assert "# The data have no field 'x': they have image, weight, y." in text
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "position_ids", "input_ids"])
+def test_what_is_said_of_tokens_is_never_a_target(accel, tmp_path, name):
+    train_runs.export(tmp_path / "model.pt")
+    rows = torch.ones(64, 8, dtype=torch.int64)
+    save_table(tmp_path / "train.safetensors", **{"input_ids": rows, name: rows.clone()})
+    run = accel("config", "model.pt", "--data", "train.safetensors", "--cpu", "-o", "c.yaml")
+    assert "the loss compares with 'labels', and the data have no such field" in run.stderr
+    targets = f"training.model.targets={name}"
+    assert f"targets is '{name}', which " in accel("check", "c.yaml", "--set", targets, code=2).stderr
+    accel("check", "c.yaml", "--set", targets, "--set", "training.data.check_labels=false")
 
 
 def test_data_that_cannot_be_read_are_said(accel, tmp_path):

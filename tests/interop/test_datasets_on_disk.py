@@ -461,8 +461,14 @@ def test_a_first_configuration_knows_datasets(accel, dump, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     datasets.Dataset.from_list([{"input_ids": [1, 2]}, {"input_ids": [3, 4, 5]}]).save_to_disk(tmp_path / "documents")
     datasets.Dataset.from_list([{"input_ids": [1, 2], "labels": [1, 2], "text": "x"}] * 2).save_to_disk(tmp_path / "rows")
-    for name, expected in (("documents", {"format": "documents", "sequence_length": 32, "packing": "none"}), ("rows", {"format": "arrow"})):
+    # No column of these holds labels: the masks and types of tokens are none.
+    of_tokens = {"input_ids": [1, 0], "attention_mask": [1, 0], "token_type_ids": [0, 0]}
+    datasets.Dataset.from_list([of_tokens] * 2).save_to_disk(tmp_path / "padded")
+    datasets.Dataset.from_list([{**of_tokens, "label": 1}] * 2).save_to_disk(tmp_path / "classes")
+    documents = {"format": "documents", "sequence_length": 32, "packing": "none"}
+    for name, expected, targets in (("documents", documents, "labels"), ("rows", {"format": "arrow"}, "labels"),
+                                    ("padded", documents, "labels"), ("classes", {"format": "arrow"}, "label")):
         accel("config", tmp_path / "gpt.pt", "--data", tmp_path / name, "--cpu", "-o", tmp_path / "first.yaml", "--force")
         written = yaml.safe_load((tmp_path / "first.yaml").read_text())["training"]
         assert written["data"]["train"] == {"path": str(tmp_path / name), **expected}
-        assert written["model"]["inputs"] == ["input_ids"] and written["model"]["targets"] == "labels"
+        assert written["model"]["inputs"] == ["input_ids"] and written["model"]["targets"] == targets

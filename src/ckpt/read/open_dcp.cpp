@@ -180,16 +180,18 @@ class DcpCheckpoint final : public Checkpoint {
   void check_overlap(const DcpTensor& tensor) const {
     {
       const std::lock_guard lock(mutex_);
-      if (!checked_.insert(&tensor).second) return;
+      if (checked_.contains(&tensor)) return;
     }
     check_disjoint(tensor.chunks.boxes());
+    const std::lock_guard lock(mutex_);
+    checked_.insert(&tensor);
   }
 
   DcpMetadata metadata_;
   std::vector<const DcpTensor*> tensors_;  // The tensors, in the order of contents_.tensors.
   FileCache object_files_;
   mutable std::mutex mutex_;                    // Guards checked_.
-  mutable std::set<const DcpTensor*> checked_;  // Tensors whose chunks have been checked for overlap.
+  mutable std::set<const DcpTensor*> checked_;  // Tensors whose chunks do not overlap.
 };
 
 }  // namespace

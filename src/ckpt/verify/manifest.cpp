@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -92,9 +93,26 @@ class ManifestVerifier {
       for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / folder)) {
         const std::string name = (fs::path(folder) / entry.path().filename()).string();
         if (entry.path().extension() != ".distcp" || manifest_.files.contains(name)) continue;
-        report(FindingKind::kStale, name, "is not listed in the manifest");
+        if (is_needed(entry.path())) {
+          report(FindingKind::kMismatch, name,
+                 "is not listed in the manifest, but .metadata says that it holds tensors");
+        } else {
+          report(FindingKind::kStale, name, "is not listed in the manifest");
+        }
       }
     }
+  }
+
+  // Whether the `.metadata` beside a data file refers to it.
+  static bool is_needed(const fs::path& file) {
+    DcpMetadata metadata;
+    const fs::path path = file.parent_path() / ".metadata";
+    if (!fs::exists(path) || corruption_in([&] { metadata = parse_dcp_metadata_file(path); })) return false;
+    const std::string name = file.filename().string();
+    return std::any_of(metadata.tensors.begin(), metadata.tensors.end(), [&](const DcpTensor& tensor) {
+      return std::any_of(tensor.chunks.begin(), tensor.chunks.end(),
+                         [&](const DcpChunk& chunk) { return chunk.where.file() == name; });
+    });
   }
 
   // Compares the tensors that the listed `.metadata` files describe with the manifest's list.

@@ -14,6 +14,7 @@
 #include "ckpt/tensor/dtype.hpp"
 #include "data/files/token_file.hpp"
 #include "data/formats/sample_source.hpp"
+#include "data/needed_fields.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"
 #include "structure/table_sizes.hpp"
@@ -116,7 +117,8 @@ bool is_whole_number(ckpt::DType dtype) {
 }
 
 /// The field of the data that holds the labels: the one with such a name, or the only one of whole numbers
-/// that is no argument of forward and no picture of uint8, if there are others. Empty if neither is there.
+/// that is not an input of models, an argument of forward or a picture of uint8, if there are others. Empty
+/// if neither is there.
 std::string field_of_labels(const std::vector<SampleField>& fields, const std::vector<StarterInput>& inputs) {
   const auto is_argument = [&](const SampleField& field) {
     return std::any_of(inputs.begin(), inputs.end(),
@@ -127,7 +129,8 @@ std::string field_of_labels(const std::vector<SampleField>& fields, const std::v
   for (const SampleField& field : fields) {
     if (is_name_of_labels(field.name) || field.name == "y") return field.name;
     const bool is_picture = field.dtype == ckpt::DType::kUInt8 && !field.shape.empty();
-    if (!is_whole_number(field.dtype) || is_picture || is_argument(field)) continue;
+    const bool is_input = is_known_input(field.name) || is_beside_tokens(field.name) || is_argument(field);
+    if (!is_whole_number(field.dtype) || is_picture || is_input) continue;
     only = field.name;
     ++count;
   }
@@ -144,6 +147,8 @@ void match_fields(const std::vector<SampleField>& fields, Starter& starter) {
   for (const SampleField& field : fields) left.insert(field.name);
   const std::string labels = has(starter.targets) ? starter.targets : field_of_labels(fields, starter.inputs);
   if (!labels.empty()) starter.targets = labels;
+  starter.targets_are_guess =
+      has(starter.targets) && !is_name_of_labels(starter.targets) && starter.targets != "y";
   std::vector<StarterInput*> without;
   for (StarterInput& input : starter.inputs) {
     if (has(input.argument)) {

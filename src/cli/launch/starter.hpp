@@ -57,6 +57,7 @@ struct Starter {
   bool loss_is_noted = false;         ///< The notes of the model name an output "loss".
   bool shifts_labels = false;
   std::string targets = "labels";          ///< The field that a loss other than the model's compares with.
+  bool targets_are_guess = false;          ///< No name says that this field holds labels.
   std::size_t output = 0;                  ///< Which result of forward is meant.
   std::string dtype;                       ///< The dtype of the graph, if the notes name it; else empty.
   bool has_adapter = false;                ///< The notes have the configuration of an adapter of PEFT.

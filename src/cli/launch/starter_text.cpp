@@ -197,6 +197,8 @@ class Text {
       add("    loss: cross_entropy");
       if (has_own_fields_ && !starter_.has_field(starter_.targets))
         add("    # The data have no field '{}': they have {}.", starter_.targets, starter_.field_names());
+      if (starter_.targets_are_guess)
+        add("    # This is a guess: the field '{}' holds the labels.", starter_.targets);
       add("    targets: {}", scalar(starter_.targets));
       return;
     }

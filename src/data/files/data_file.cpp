@@ -59,10 +59,16 @@ DataFile::State DataFile::now() const {
 }
 
 std::vector<std::string> data_files(const std::string& pattern) {
-  glob_t found{};
-  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
-  ::globfree(&found);
+  std::vector<std::string> paths;
+  std::error_code unknown;
+  if (std::filesystem::exists(pattern, unknown)) {
+    paths.push_back(pattern);  // `train[1].npy` is a name, too.
+  } else {
+    glob_t found{};
+    const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+    paths.assign(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
+    ::globfree(&found);
+  }
   if (paths.empty()) throw Error(ErrorKind::kUsage, fmt::format("no file matches '{}'", pattern));
   allow_data_files(paths.size());
   return paths;

@@ -44,8 +44,8 @@ class DataFile {
   mutable State accepted_;  ///< What change() compares with, which is not part of the file's value.
 };
 
-/// The files that a path or a glob of training data means, in sorted order. No match is an Error of kind
-/// kUsage. Calls allow_data_files() for them.
+/// The files that a path or a glob of training data means, in sorted order. A name that is there is no glob.
+/// No match is an Error of kind kUsage. Calls allow_data_files() for them.
 [[nodiscard]] std::vector<std::string> data_files(const std::string& pattern);
 
 /// Raises the process's limit of open files as far as needed and allowed, so that `files` files of training

@@ -12,6 +12,7 @@
 #include "data/arrow/arrow_dataset.hpp"
 #include "data/arrow/arrow_file.hpp"
 #include "data/files/integers.hpp"
+#include "data/formats/data_formats.hpp"
 
 namespace accel {
 namespace {
@@ -78,7 +79,7 @@ Integers require_lists(const ArrowColumn& column) {
 
 class ArrowDocuments final : public DocumentSource {
  public:
-  explicit ArrowDocuments(const std::string& pattern) {
+  explicit ArrowDocuments(const std::string& pattern, bool takes_padding = false) {
     for (const std::string& path : arrow_files(pattern)) {
       try {
         add(path);
@@ -88,9 +89,13 @@ class ArrowDocuments final : public DocumentSource {
       }
     }
     if (size() == 0) throw Error(ErrorKind::kUsage, fmt::format("'{}' has no rows with tokens", pattern));
-    for (std::int64_t document = 0; document < std::min(size(), kFirstDocuments); ++document)
+    for (std::int64_t document = 0; !takes_padding && document < std::min(size(), kFirstDocuments);
+         ++document)
       require_unpadded(document, length(document));
   }
+
+  /// Whether no column but the tokens and what is said of them has numbers, so that none holds labels.
+  [[nodiscard]] bool has_tokens_alone() const { return has_tokens_alone_; }
 
   void read_tokens(std::int64_t document, std::span<std::int64_t> out) const override {
     read(kTokensColumn, document, out);
@@ -167,6 +172,10 @@ class ArrowDocuments final : public DocumentSource {
     if (!columns[kTokensColumn]) {
       throw Error(ErrorKind::kUsage, "it has no column 'input_ids'")
           .hint("accel-export --tokenize makes tokens of the texts and chats of a dataset");
+    }
+    for (const ArrowColumn& column : layout.columns) {
+      const bool is_of_tokens = column.name == kColumnNames[kTokensColumn] || is_beside_tokens(column.name);
+      if (column.obstacle.empty() && !is_of_tokens) has_tokens_alone_ = false;
     }
     if (!files_.empty()) require_same_columns(its);
     for (const ArrowBatch& batch : layout.batches) add_batch(its, layout.columns, batch, columns);
@@ -264,6 +273,7 @@ class ArrowDocuments final : public DocumentSource {
 
   std::vector<FileOfRows> files_;
   std::vector<Part> parts_;
+  bool has_tokens_alone_ = true;
 };
 
 }  // namespace
@@ -275,7 +285,8 @@ std::unique_ptr<DocumentSource> open_arrow_documents(const std::string& pattern)
 bool holds_arrow_documents(const std::string& pattern) {
   if (!is_saved_dataset(pattern)) return false;
   try {
-    const ArrowDocuments documents(pattern);
+    const ArrowDocuments documents(pattern, /*takes_padding=*/true);
+    if (documents.has_tokens_alone()) return true;
     for (std::int64_t i = 1; i < documents.size(); ++i) {
       if (documents.length(i) != documents.length(0)) return true;
     }

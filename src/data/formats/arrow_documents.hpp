@@ -17,8 +17,8 @@ namespace accel {
 /// of read_tokens().
 [[nodiscard]] std::unique_ptr<DocumentSource> open_arrow_documents(const std::string& pattern);
 
-/// Whether the path or glob is of a directory of datasets whose rows are such documents, of different
-/// lengths.
+/// Whether the path or glob is of a directory of datasets whose rows are such documents: of different
+/// lengths, or without a column that may hold labels of another kind. Those with padding are documents, too.
 [[nodiscard]] bool holds_arrow_documents(const std::string& pattern);
 
 }  // namespace accel

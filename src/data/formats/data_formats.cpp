@@ -39,6 +39,14 @@ bool DataFormat::makes_field(std::string_view field) const {
          (has_documents && (field == kPositionsField || field == kAttentionField));
 }
 
+bool is_beside_tokens(std::string_view name) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"attention_mask", "decoder_attention_mask", "special_tokens_mask", "completion_mask",
+       "assistant_masks", "loss_mask", "pixel_mask", "token_type_ids", "segment_ids", "position_ids",
+       "cache_position", "seq_lengths"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 void require_vocabulary(const DataFormat& format, std::int64_t vocabulary) {
   if (format.tokens == 0 || vocabulary <= 2 * format.tokens) return;
   throw Error(ErrorKind::kUsage,

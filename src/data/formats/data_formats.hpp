@@ -119,6 +119,10 @@ inline constexpr std::string_view kOwnFieldsFormat = "tensors and arrow";
 /// (data/formats/mixture.hpp). Throws what DataFormat::open() throws.
 [[nodiscard]] std::unique_ptr<SampleSource> open_data(const config::DataSource& source);
 
+/// Whether a field of this name says something of tokens beside them: masks, types and positions. It has
+/// whole numbers, and no loss compares with them.
+[[nodiscard]] bool is_beside_tokens(std::string_view name);
+
 /// A model that knows far more tokens than the format has was made for those of a tokenizer: an Error of kind
 /// kUsage, since such a model would train on bytes without any other error. Special tokens and padding are
 /// not far more.

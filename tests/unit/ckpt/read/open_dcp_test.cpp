@@ -61,6 +61,22 @@ TEST(OpenDcpTest, FilesAreKnownWithoutOpeningThem) {
   EXPECT_EQ(checkpoint->file_of_object(0), "__0_0.distcp");
 }
 
+TEST(OpenDcpTest, ChunksThatOverlapAreAnErrorEachTime) {
+  const TempDir dir;
+  const std::vector<Truth> truths = {Truth::make({"w"}, DType::kFloat32, {4, 2}, 1)};
+  write_checkpoint(dir.path(), truths, flat_split(truths, 2));
+  std::string metadata = read_file(dir / ".metadata");
+  // The second chunk begins in row 2, and now in row 1.
+  const std::string before = {'K', 2, 'K', 0};
+  for (std::size_t at = metadata.find(before); at != std::string::npos; at = metadata.find(before))
+    metadata[at + 1] = 1;
+  write_file(dir / ".metadata", metadata);
+  const auto checkpoint = open_dcp(dir.path());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)checkpoint->locate(0); }), HasSubstr("overlap"));
+  }
+}
+
 RC_GTEST_PROP(OpenDcpPropertyTest, AnyRangeOfAnySplitIsWhatWasWritten, ()) {
   const TempDir dir;
   const Dims shape = *rc::gen::resize(4, rc::gen::container<Dims>(rc::gen::inRange<std::int64_t>(0, 6)));

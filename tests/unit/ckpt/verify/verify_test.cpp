@@ -144,6 +144,17 @@ TEST_F(VerifyTest, WhatAManifestListsIsThereAndNothingElse) {
                           HasSubstr("model_0: missing-file: __1_0.distcp")));
 }
 
+TEST_F(VerifyTest, AFileThatHoldsTensorsIsListed) {
+  write_manifest();
+  auto document = nlohmann::json::parse(read_file(root() / "accel_manifest.json"));
+  auto& files = document["files"];
+  files.erase(std::find_if(files.begin(), files.end(),
+                           [](const auto& file) { return file["name"] == "model_0/__1_0.distcp"; }));
+  write_file(root() / "accel_manifest.json", document.dump());
+  EXPECT_THAT(findings_of(root()),
+              ElementsAre(HasSubstr("mismatch: model_0/__1_0.distcp: is not listed in the manifest, but")));
+}
+
 TEST_F(VerifyTest, AManifestThatCannotBeUsed) {
   for (const char* text :
        {"{", "[]", R"({"version": 2})", R"({"version": 1, "files": [{"name": "../x"}]})",

@@ -38,6 +38,16 @@ void set_time(const std::filesystem::path& path, std::time_t seconds) {
   ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times.data(), 0), 0);
 }
 
+TEST(DataFileTest, ANameThatIsThereIsNoGlob) {
+  const TempDir dir;
+  const auto path = [&](const char* name) { return (dir / name).string(); };
+  for (const char* name : {"train1.npy", "train2.npy", "train[1].npy"}) write_file(dir / name, name);
+  EXPECT_EQ(data_files(path("train[1].npy")), std::vector<std::string>{path("train[1].npy")});
+  EXPECT_EQ(data_files(path("train[2].npy")), std::vector<std::string>{path("train2.npy")});
+  EXPECT_EQ(data_files(path("train?.npy")),
+            (std::vector<std::string>{path("train1.npy"), path("train2.npy")}));
+}
+
 TEST(DataFileTest, AFileThatHasShrunkIsNamedWhereItsBytesAreMissing) {
   const TempDir dir;
   write_file(dir / "f", std::string(5000, 'x'));
