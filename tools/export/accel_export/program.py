@@ -10,6 +10,7 @@ from .inputs import tensors
 from .refused import Refused, innermost, named, place_in_graph
 from .subject import name_of_length
 
+GROUPED_MM = "transformers.grouped_mm_fallback.default"
 MOST_SCANNED = 16384  # How far sizes are tried that the guards of a program allow.
 
 
@@ -54,6 +55,7 @@ def record(subject):
     subject.train()
     with named("torch.export.export", model, lambda error: hint_of(error, subject.words)):
         exported = torch.export.export(model, example, dynamic_shapes=free, strict=False)
+    take_grouped_products(exported)
     require_known_operators(exported)
     say_that_it_trains(exported.graph_module)
     program = Program(exported, {}, {}, {})
@@ -133,6 +135,15 @@ def place_of_broken_guard(program, sizes):
 
 def at(place):
     return f"\n  at {place}" if place else ""
+
+
+def take_grouped_products(exported):
+    """Where parameters are not of bfloat16, transformers records its experts with an operator of its own. torch's has the same
+    arguments, and computes in every dtype, though torch.export does not record it."""
+    for node in exported.graph.nodes:
+        if str(node.target) == GROUPED_MM:
+            node.target = torch.ops.aten._grouped_mm.default
+    exported.graph_module.recompile()
 
 
 def require_known_operators(exported):
