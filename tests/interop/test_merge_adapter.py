@@ -11,6 +11,7 @@ import torch
 import train_runs
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 # The sizes differ, so that no transposition is hidden, and one does not divide the columns that accel sums together.
@@ -275,14 +276,11 @@ def test_a_tied_pair_that_the_base_has_twice_is_not_changed_in_part(accel, tmp_p
     theirs = merged_by_peft(tmp_path)
     began = load_file(tmp_path / "base/model.safetensors")
     assert "lm_head.weight" not in began and not torch.equal(theirs["model.embed_tokens.weight"], began["model.embed_tokens.weight"])
-    if target == "embed_tokens":  # With one tensor for both there is nothing to refuse.
-        accel("merge-weights", "base", "one", "--adapter", "adapter")
-        assert_same(load_file(tmp_path / "one/model.safetensors"), theirs)
     twice = {**began, "lm_head.weight": began["model.embed_tokens.weight"].clone()}
     save_file(twice, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
     assert_same(merged_by_peft(tmp_path), theirs)
-    said = refused(accel, tmp_path, "(tie_word_embeddings), and the base has both")
-    assert f"the adapter changes '{'model.' * (target == 'embed_tokens')}{target}.weight'" in said
+    name, other = ("lm_head.weight", "model.embed_tokens.weight")[::1 if target == "lm_head" else -1]
+    refused(accel, tmp_path, f"the adapter changes '{name}', which is tied to '{other}' in the base (tie_word_embeddings)")
 
     # It is not refused for other layers, nor if the configuration does not tie them.
     write_adapter(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base"), LoraConfig(**QV), tmp_path / "other")
@@ -292,6 +290,101 @@ def test_a_tied_pair_that_the_base_has_twice_is_not_changed_in_part(accel, tmp_p
     config.write_text(json.dumps({**json.loads(config.read_text()), "tie_word_embeddings": False}))
     accel("merge-weights", "base", "untied", "--adapter", "adapter")
     assert_same(load_file(tmp_path / "untied/model.safetensors"), merged_by_peft(tmp_path))
+
+
+def logits_of(model):
+    with torch.no_grad():
+        return model.eval()(torch.arange(40).reshape(2, 20)).logits
+
+
+TIED = {
+    "modules_to_save": {"modules_to_save": ["embed_tokens"]},
+    "LoRA": {"target_modules": ["embed_tokens", "q_proj"]},
+    "both saved": {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+    "both LoRA": {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True},
+}
+
+
+@pytest.mark.parametrize("written", [True, False])  # Gemma and GPT-2 do not write tie_word_embeddings: it is the default.
+@pytest.mark.parametrize("kind", TIED)
+def test_the_one_tensor_of_a_tied_base_is_changed_for_both_or_not_at_all(accel, tmp_path, kind, written):
+    """In training the head keeps the old values unless PEFT ties the changes, and a file has one tensor for both."""
+    torch.manual_seed(0)
+    base = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, tie_word_embeddings=True))
+    base.save_pretrained(tmp_path / "base")
+    write_adapter(base, LoraConfig(**{**QV, **TIED[kind]}), tmp_path / "adapter")
+    began = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    adapted = logits_of(PeftModel.from_pretrained(began, tmp_path / "adapter"))
+    config = tmp_path / "base/config.json"
+    settings = json.loads(config.read_text())
+    if not written:
+        del settings["tie_word_embeddings"]
+        config.write_text(json.dumps(settings))
+    if "both" not in kind:
+        said = refused(accel, tmp_path, "the adapter changes 'model.embed_tokens.weight', which is tied to the head in the base")
+        assert "save the base with a head of its own" in said
+        untied = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", tie_word_embeddings=True)
+        untied.config.tie_word_embeddings = False
+        untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight.clone())
+        untied.save_pretrained(tmp_path / "base")
+    accel("merge-weights", "base", "ours", "--adapter", "adapter")
+    (tmp_path / "ours/config.json").write_text(json.dumps({**json.loads((tmp_path / "ours/config.json").read_text()),
+                                                           "tie_word_embeddings": "both" in kind}))
+    ours = logits_of(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours"))
+    torch.testing.assert_close(ours, adapted, rtol=1e-3, atol=1e-4)
+    assert (ours - logits_of(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base"))).abs().max() > 0.1
+
+
+def test_changes_of_a_tied_pair_that_differ_are_refused(accel, tmp_path):
+    torch.manual_seed(0)
+    base = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, tie_word_embeddings=True))
+    base.save_pretrained(tmp_path / "base")
+    write_adapter(base, LoraConfig(**QV, modules_to_save=["embed_tokens", "lm_head"]), tmp_path / "adapter")
+    refused(accel, tmp_path, "does not change both alike")
+
+
+@pytest.mark.parametrize("kind", ["NaN in a factor", "overflow of float16", "NaN in a replacement", "replacement beyond float16"])
+def test_numbers_that_are_not_finite_are_refused(accel, tmp_path, kind):
+    base = model_of("llama", torch.float16)
+    base.save_pretrained(tmp_path / "base")
+    write_adapter(base, LoraConfig(**QV, modules_to_save=["lm_head"]), tmp_path / "adapter")
+    file = tmp_path / "adapter/adapter_model.safetensors"
+    tensors = {name: tensor.float() for name, tensor in load_file(file).items()}
+    name = "lm_head.weight" if "replacement" in kind else "model.layers.1.self_attn.v_proj.lora_B.weight"
+    tensors[f"base_model.model.{name}"].view(-1)[-1] = float("nan") if "NaN" in kind else 1e5 if "replacement" in kind else 1e9
+    save_file(tensors, file, metadata={"format": "pt"})
+    said = refused(accel, tmp_path, "not finite in float16" if "replacement" not in kind else "of the adapter is", 5)
+    assert name.split(".lora")[0] in said
+
+
+def test_files_that_are_links_have_the_configuration_beside_the_link(accel, plain):
+    """The Hugging Face cache has the files of all revisions in one directory, and links to them."""
+    accel("merge-weights", "base", "files", "--adapter", "adapter")
+    settings = json.loads((plain / "adapter/adapter_config.json").read_text())
+    (plain / "blobs").mkdir()
+    for file in [*(plain / "adapter").iterdir()]:
+        file.rename(plain / f"blobs/of_{file.name}")
+        file.symlink_to(plain / f"blobs/of_{file.name}")
+    for beside_the_target in (None, {**settings, "lora_alpha": settings["lora_alpha"] * 10}):
+        if beside_the_target:
+            (plain / "blobs/adapter_config.json").write_text(json.dumps(beside_the_target))
+        accel("merge-weights", "base", "links", "--adapter", "adapter", "--force")
+        assert_same(load_file(plain / "links/model.safetensors"), load_file(plain / "files/model.safetensors"))
+        accel("merge-weights", "adapter", "copied", "--force")
+        assert json.loads((plain / "copied/adapter_config.json").read_text()) == settings
+
+
+def test_the_metadata_of_the_base_is_kept(accel, plain):
+    base = plain / "base/model.safetensors"
+    save_file(load_file(base), base, metadata={"format": "pt", "origin": "a card"})
+    accel("merge-weights", "base", "ours", "--adapter", "adapter")
+    with safe_open(plain / "ours/model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "origin": "a card"}
+    # A configuration of an adapter in the base's directory would make transformers take the model for one.
+    shutil.copy(plain / "adapter/adapter_config.json", plain / "base")
+    for flags in ((), ("--copy-assets", "base")):
+        accel("merge-weights", "base", "again", "--adapter", "adapter", "--force", *flags)
+        assert (plain / "again/config.json").exists() and not (plain / "again/adapter_config.json").exists()
 
 
 WRONG_NUMBERS = {

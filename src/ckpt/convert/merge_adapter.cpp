@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -25,6 +26,12 @@ struct Layer {
   std::optional<std::size_t> a;
   std::optional<std::size_t> b;
   bool is_embedding = false;
+};
+
+/// What an adapter changes of a tensor: it replaces it, adds a product to it, or both.
+struct Change {
+  std::optional<std::size_t> tensor;
+  std::optional<Layer> layer;
 };
 
 /// The tensors of an adapter by the modules and tensors of the base model that they belong to.
@@ -144,6 +151,7 @@ class Planner {
              kMergeInPython);
     }
     claim(replacing_, item, name);
+    check_finite(adapter_, tensor, item.dtype);
     item.source = base_.tensors().size() + tensor;
     ++plan.replaced;
   }
@@ -203,6 +211,43 @@ class Planner {
            "names than its modules, merge in Python with merge_and_unload()");
   }
 
+  /// Throws if the adapter changes one of `ends`, which are one tensor in the model, and not the other one
+  /// alike. A file has one tensor for both, or transformers drops one of two. PEFT changes both alike with
+  /// `ensure_weight_tying`; then the base needs no tensor for the second one.
+  void check_ties(const AdapterParts& parts, const std::vector<std::size_t>& ends) {
+    std::map<std::string, Change> changes;  // The keys are names of tensors of the adapter.
+    std::map<std::size_t, std::string> changed;
+    const auto change_of = [&](const std::string& name) -> Change* {
+      const std::optional<std::size_t> place = names_.find(name);
+      if (place && std::find(ends.begin(), ends.end(), *place) == ends.end()) return nullptr;
+      if (place) changed.emplace(*place, name);
+      return &changes[name];
+    };
+    for (const auto& [name, tensor] : parts.replaced_tensors) {
+      if (Change* change = change_of(name)) change->tensor = tensor;
+    }
+    for (const auto& [module, layer] : parts.layers) {
+      if (Change* change = change_of(module + ".weight")) change->layer = layer;
+    }
+    if (changed.empty()) return;
+    const auto& [first, first_change] = *changes.begin();
+    bool alike = changes.size() > 1 && changed.size() == ends.size();
+    for (const auto& [name, change] : changes) alike = alike && are_alike(first, first_change, name, change);
+    if (!alike) {
+      refuse(fmt::format(
+                 "the adapter changes '{}', which is tied {} in the base (tie_word_embeddings), and does "
+                 "not change both alike",
+                 base_.tensors()[changed.begin()->first].name,
+                 ends.size() > 1
+                     ? fmt::format("to '{}'", base_.tensors()[other_than(ends, changed.begin()->first)].name)
+                     : "to the head"),
+             "save the base with a head of its own, and name that: load it in Python, set "
+             "model.config.tie_word_embeddings = False and model.lm_head.weight = "
+             "torch.nn.Parameter(model.lm_head.weight.clone()), then save_pretrained()");
+    }
+    for (const auto& [name, change] : changes) missing_.erase(name);
+  }
+
   /// Notes which tensors of the base are missing; check_all_placed() throws.
   [[nodiscard]] bool has_place(const std::string& name) {
     if (names_.find(name)) return true;
@@ -211,6 +256,28 @@ class Planner {
   }
 
  private:
+  static std::size_t other_than(const std::vector<std::size_t>& ends, std::size_t end) {
+    return ends.front() == end ? ends.back() : ends.front();
+  }
+
+  [[nodiscard]] bool are_alike(const std::string& name, const Change& one, const std::string& other_name,
+                               const Change& other) {
+    if (one.tensor.has_value() != other.tensor.has_value() ||
+        one.layer.has_value() != other.layer.has_value())
+      return false;
+    if (one.tensor && !same_values(adapter_, *one.tensor, *other.tensor, /*transposed=*/false)) return false;
+    if (!one.layer) return true;
+    const auto scaling = [&](const std::string& tensor) {
+      return config_.scaling_of(std::string_view(tensor).substr(0, tensor.rfind('.')));
+    };
+    // An embedding has A as [rank, rows] and B as [columns, rank], a linear as [rank, columns] and [rows,
+    // rank].
+    const bool crossed = one.layer->is_embedding != other.layer->is_embedding;
+    return scaling(name) == scaling(other_name) &&
+           same_values(adapter_, *one.layer->a, crossed ? *other.layer->b : *other.layer->a, crossed) &&
+           same_values(adapter_, *one.layer->b, crossed ? *other.layer->a : *other.layer->b, crossed);
+  }
+
   [[nodiscard]] std::size_t place_of(const std::string& name) const { return names_.find(name).value(); }
 
   /// Throws if the adapter has changed `item` in the same way under another name before. Names that differ
@@ -283,9 +350,10 @@ AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter, const
   for (const auto& [module, layer] : parts.layers) {
     if (planner.has_place(module + ".weight")) planner.update(plan, module, layer);
   }
+  planner.check_ties(parts, tied_ends(base));
   planner.check_all_placed();
   planner.check_orientation();
-  check_adapter_ties(base, plan.state);
+  plan.state.metadata = base.metadata();
   plan.source = join(base, adapter);
   plan.output = max_shard_bytes > 0 ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes)
                                     : plan_same_safetensors_files(plan.state, plan.names, files);

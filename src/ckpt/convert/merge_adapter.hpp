@@ -27,9 +27,11 @@ struct AdapterMergePlan {
 /// for an adapter that PeftModel.from_pretrained has loaded: its values are converted to float32, their
 /// product is computed and scaled in float32, and the sum gets the dtype of the base. `merged` is the plan of
 /// plan_merge for the adapter, which gives its tensors the names of PEFT. The files are those of the base; if
-/// `max_shard_bytes` is not 0, they are split anew. No tensor is read. Throws Error (kFailure) unless `base`
-/// is safetensors, each tensor of the adapter has its own place in the base, and shapes and ranks fit;
-/// and what check_adapter_ties() throws.
+/// `max_shard_bytes` is not 0, they are split anew. They have the `__metadata__` of the base. Of the tensors,
+/// those that replace others are read, and those that change an embedding and its head. Throws Error
+/// (kFailure) unless `base` is safetensors, each tensor of the adapter has its own place in the base, shapes
+/// and ranks fit, and what changes one of two tied tensors changes the other alike; (kCorrupt) if a number
+/// that replaces another is not finite.
 [[nodiscard]] AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter,
                                                   const MergePlan& merged, const AdapterConfig& config,
                                                   std::uint64_t max_shard_bytes);

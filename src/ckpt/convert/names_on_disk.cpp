@@ -11,14 +11,13 @@
 #include "base/files/file.hpp"
 #include "ckpt/read/converted_checkpoint.hpp"
 #include "ckpt/store/adapter_names.hpp"
+#include "ckpt/store/model_assets.hpp"
 #include "ckpt/store/run_state.hpp"
 
 namespace accel::ckpt {
 
 std::unique_ptr<Checkpoint> with_names_on_disk(std::unique_ptr<Checkpoint> source) {
-  // The path may end in a slash or be ".".
-  const std::filesystem::path file =
-      std::filesystem::canonical(source->path()).parent_path() / kWeightConversionsName;
+  const std::filesystem::path file = directory_around(source->path()) / kWeightConversionsName;
   if (!std::filesystem::exists(file)) return source;
   const std::set<std::string> names = tensor_names(*source);
   if (are_adapter({names.begin(), names.end()})) return source;

@@ -12,7 +12,8 @@ namespace accel::ckpt {
 namespace {
 
 OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& items, std::string name) {
-  StringMap metadata{{"format", "pt"}};
+  StringMap metadata = state.metadata;
+  metadata.emplace("format", "pt");
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::size_t> by_name;
   for (const std::size_t index : items) {

@@ -4,35 +4,61 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/store/accelerate_names.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
+#include "base/log.hpp"
 #include "ckpt/store/adapter_names.hpp"
-#include "ckpt/store/manifest.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Vocabularies are .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken files, templates are
-// .jinja, and the code of models that are not in transformers is .py.
-constexpr std::array<std::string_view, 6> kExtensions = {".json",  ".txt",      ".model",
-                                                         ".jinja", ".tiktoken", ".py"};
-// Files that belong to the training, not to the model.
-constexpr std::array<std::string_view, 6> kTrainingState = {kManifestName,      "trainer_state.json",
-                                                            "scaler.json",      "optimizer.json",
-                                                            "all_results.json", "train_results.json"};
+// SentencePiece, tiktoken, templates, and the code of models that are not in transformers.
+constexpr std::array<std::string_view, 5> kExtensions = {".model", ".spm", ".tiktoken", ".jinja", ".py"};
+constexpr std::array<std::string_view, 9> kNames = {
+    "config.json",       "configuration.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.json", "normalizer.json",
+    "modules.json",      "merges.txt",         "dict.txt"};
 
+// A directory of models may have other files, which are nobody's to copy.
 bool is_asset(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::string extension = path.extension().string();
-  return !name.starts_with(".") && !name.ends_with(".index.json") && !name.starts_with("random_states_") &&
-         !name.starts_with(kModelStem) &&
-         std::find(kTrainingState.begin(), kTrainingState.end(), name) == kTrainingState.end() &&
-         std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+  const auto is_in = [](const auto& list, const std::string& text) {
+    return std::find(list.begin(), list.end(), text) != list.end();
+  };
+  if (name.starts_with(".")) return false;
+  if (is_in(kExtensions, extension) || is_in(kNames, name)) return true;
+  if (extension != ".json" && extension != ".txt") return false;
+  return name.find("vocab") != std::string::npos || name.starts_with("tokenizer") ||
+         name.ends_with("_config.json");
+}
+
+// Whether the file lies in the directory, or is a link to a file of it. The snapshots of the Hugging Face
+// cache have links to its blobs.
+bool is_of_directory(const fs::path& file, const fs::path& directory) {
+  const fs::path real = fs::canonical(directory);
+  const fs::path target = fs::canonical(file);
+  const auto lies_in = [&](const fs::path& outer) {
+    return std::mismatch(outer.begin(), outer.end(), target.begin(), target.end()).first == outer.end();
+  };
+  return lies_in(real) || (real.parent_path().filename() == "snapshots" &&
+                           lies_in(real.parent_path().parent_path() / "blobs"));
+}
+
+// Other programs have a config.json too.
+bool is_of_transformers(const fs::path& config) {
+  if (!fs::is_regular_file(config)) return false;
+  const nlohmann::json document = read_json_file(config);
+  return document.contains("model_type") || document.contains("architectures") ||
+         document.contains("transformers_version");
 }
 
 }  // namespace
@@ -44,7 +70,13 @@ std::vector<fs::path> find_assets(const fs::path& directory) {
   }
   std::vector<fs::path> assets;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_regular_file() && is_asset(entry.path())) assets.push_back(entry.path());
+    if (!entry.is_regular_file() || !is_asset(entry.path())) continue;
+    if (is_of_directory(entry.path(), directory)) {
+      assets.push_back(entry.path());
+    } else {
+      log::warn(
+          fmt::format("'{}' is a link out of its directory, so it is not copied", entry.path().string()));
+    }
   }
   if (assets.empty()) {
     throw Error(ErrorKind::kMissing,
@@ -57,14 +89,23 @@ std::vector<fs::path> find_assets(const fs::path& directory) {
 
 std::vector<fs::path> assets_beside(const fs::path& weights) {
   if (weights.empty()) return {};
-  const fs::path directory = fs::is_directory(weights) ? weights : weights.parent_path();
-  return fs::exists(directory / "config.json") ? find_assets(directory) : std::vector<fs::path>();
+  const fs::path directory = fs::is_directory(weights) ? weights : parent_of(weights);
+  if (!is_of_transformers(directory / "config.json")) return {};
+  std::vector<fs::path> assets = find_assets(directory);
+  std::erase_if(assets, [](const fs::path& file) { return file.filename() == kAdapterConfigName; });
+  return assets;
+}
+
+fs::path directory_around(const fs::path& path) {
+  fs::path named = fs::absolute(path);
+  while (named.filename().empty() || named.filename() == ".") named = named.parent_path();
+  return (named.filename() == ".." ? fs::canonical(named) : named).parent_path();
 }
 
 std::vector<fs::path> adapter_assets(const fs::path& checkpoint, const fs::path& model) {
   if (fs::path file = checkpoint / kAdapterConfigName; fs::exists(file)) return {std::move(file)};
   if (model.empty()) return {};
-  if (fs::path file = model.parent_path() / kAdapterConfigName; fs::exists(file)) return {std::move(file)};
+  if (fs::path file = parent_of(model) / kAdapterConfigName; fs::exists(file)) return {std::move(file)};
   return {};
 }
 

@@ -6,13 +6,18 @@
 namespace accel::ckpt {
 
 /// The files of a Hugging Face model directory that belong beside its weights, sorted: configuration,
-/// tokenizer, chat template, code. Weights, their indices and training state are not among them. Throws Error
-/// (kMissing) if `directory` is not there or has none.
+/// tokenizer, chat template, code. They are told by the names that transformers gives them. Warns of a link
+/// that leads out of the directory and of the Hugging Face cache, and leaves it out. Throws Error (kMissing)
+/// if `directory` is not there or has none.
 [[nodiscard]] std::vector<std::filesystem::path> find_assets(const std::filesystem::path& directory);
 
 /// The files of find_assets() that belong to a model whose weights, a file or a directory, are `weights`.
-/// None if no config.json lies beside them: the directory is not that of a model then.
+/// The configuration of an adapter is not among them. None unless a config.json of transformers lies beside
+/// them: the directory is not that of a model then.
 [[nodiscard]] std::vector<std::filesystem::path> assets_beside(const std::filesystem::path& weights);
+
+/// The directory in which the user sees `path`, which is there and may be a link, end in a slash or be ".".
+[[nodiscard]] std::filesystem::path directory_around(const std::filesystem::path& path);
 
 /// The configuration that PEFT needs of the adapter in the directory `checkpoint` of a training: the file
 /// that the checkpoint has from the notes of the model file, or else the one beside the model file `model`,

@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -200,6 +201,13 @@ class Writer {
       convert_or_copy(content.dtype, out, DType::kFloat32, floats);
       updates_.add(*content.update, at, updated_);
       convert_or_copy(DType::kFloat32, floats, content.dtype, out);
+      convert_or_copy(content.dtype, out, DType::kFloat32, floats);
+      if (!std::all_of(updated_.begin(), updated_.end(), [](float value) { return std::isfinite(value); })) {
+        throw Error(ErrorKind::kCorrupt,
+                    fmt::format("what the adapter adds to '{}' gives numbers that are not finite in {}",
+                                stored.name, torch_name(content.dtype)))
+            .hint("the training of the adapter, or of the base, has diverged, or the sum is too large");
+      }
       take(item, out);
       at = next;
     }

@@ -73,7 +73,7 @@ AdapterSource open_adapter(const MergeOptions& options) {
                               options.adapter));
     }
     source.checkpoint = open_source(options.adapter, "merging");
-    configs = ckpt::adapter_assets(fs::canonical(source.checkpoint->path()).parent_path(), {});
+    configs = ckpt::adapter_assets(ckpt::directory_around(source.checkpoint->path()), {});
   }
   if (configs.size() != 1 || configs.front().filename() != ckpt::kAdapterConfigName) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' has no {}, which says how the adapter is scaled",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "cli/output/results.hpp"
 
 namespace accel::cli {
@@ -33,6 +34,9 @@ ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::OutputPlan
   }
   if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   target.belongs = [names](std::string_view name) { return names.belongs(std::string(name)); };
+  // transformers would take a model beside it for an adapter.
+  if (names.stem != ckpt::kAdapterStem)
+    std::erase_if(assets, [](const fs::path& asset) { return asset.filename() == ckpt::kAdapterConfigName; });
   target.assets = std::move(assets);
   return target;
 }

@@ -150,7 +150,7 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   if (!given.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   if (given.assets.empty() && takes_own_assets(options) && plan.names.stem == ckpt::kAdapterStem)
-    given.assets = ckpt::adapter_assets(fs::canonical(source->path()).parent_path(), {});
+    given.assets = ckpt::adapter_assets(ckpt::directory_around(source->path()), {});
   const ckpt::OutputTarget target = target_of(options, plan.output, plan.names, std::move(given.assets));
   if (options.remove_source) {
     ckpt::check_removable(*source);

@@ -19,7 +19,7 @@ TEST(ModelAssetsTest, TakesWhatBelongsBesideTheWeights) {
         "vocab.json", "chat_template.jinja", "modeling_own.py", "model.safetensors",
         "model.safetensors.index.json", "pytorch_model.bin", "optimizer.bin", "trainer_state.json",
         "random_states_0.json", "pytorch_model_fsdp_rank0.json", "accel_manifest.json", ".hidden.json",
-        "README.md"}) {
+        "README.md", "passwords.txt", "credentials.json"}) {
     write_file(dir / name, "x");
   }
   std::filesystem::create_directory(dir / "sub.json");
@@ -41,9 +41,36 @@ TEST(ModelAssetsTest, OnlyADirectoryWithAConfigurationIsThatOfAModel) {
   for (const char* name : {"model.safetensors", "notes.txt"}) write_file(dir / name, "x");
   EXPECT_THAT(assets_beside(dir.path()), ElementsAre());
   EXPECT_THAT(assets_beside(""), ElementsAre());
-  write_file(dir / "config.json", "x");
+  write_file(dir / "config.json", R"({"auths": {"host": {"auth": "secret"}}})");
+  EXPECT_THAT(assets_beside(dir.path()), ElementsAre());
+  write_file(dir / "config.json", R"({"model_type": "llama"})");
+  write_file(dir / "adapter_config.json", "{}");
   for (const auto& weights : {dir.path(), dir / "model.safetensors"})
-    EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json", dir / "notes.txt"));
+    EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json"));
+}
+
+TEST(ModelAssetsTest, LinksLeadToTheDirectoryOrToTheCacheOfTheHub) {
+  const TempDir dir;
+  const std::filesystem::path snapshot = dir / "models--a--b" / "snapshots" / "1234";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_directories(dir / "models--a--b" / "blobs");
+  write_file(dir / "models--a--b" / "blobs" / "12ab", "x");
+  write_file(dir / "secret", "x");
+  std::filesystem::create_symlink("../../blobs/12ab", snapshot / "config.json");
+  std::filesystem::create_symlink("config.json", snapshot / "vocab.json");
+  std::filesystem::create_symlink(dir / "secret", snapshot / "merges.txt");
+  EXPECT_THAT(find_assets(snapshot), ElementsAre(snapshot / "config.json", snapshot / "vocab.json"));
+}
+
+TEST(ModelAssetsTest, TheDirectoryAroundALinkIsThatOfTheLink) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "a" / "b");
+  write_file(dir / "file", "x");
+  std::filesystem::create_symlink(dir / "file", dir / "a" / "link");
+  EXPECT_EQ(directory_around(dir / "a" / "link"), dir / "a");
+  EXPECT_EQ(directory_around(dir / "a" / "b" / ""), dir / "a");
+  EXPECT_EQ(directory_around(dir / "a" / "b" / "."), dir / "a");
+  EXPECT_EQ(directory_around(dir / "a" / "b" / ".."), std::filesystem::canonical(dir.path()));
 }
 
 TEST(ModelAssetsTest, TheConfigurationOfAnAdapterIsInTheCheckpointOrBesideTheModelFile) {
