@@ -353,10 +353,10 @@ AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter, const
   planner.check_ties(parts, tied_ends(base));
   planner.check_all_placed();
   planner.check_orientation();
-  plan.state.metadata = base.metadata();
   plan.source = join(base, adapter);
-  plan.output = max_shard_bytes > 0 ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes)
-                                    : plan_same_safetensors_files(plan.state, plan.names, files);
+  plan.output = max_shard_bytes > 0
+                    ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes, base.metadata())
+                    : plan_same_safetensors_files(plan.state, plan.names, files, base.metadata());
   return plan;
 }
 

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -50,7 +49,6 @@ struct OutputObject {
 struct OutputState {
   std::vector<OutputItem> tensors;
   std::vector<OutputObject> objects;
-  std::map<std::string, std::string> metadata = {};  ///< For the `__metadata__` of safetensors.
 };
 
 /// Elements of a source tensor: the boxes one after another, each dense and row-major.

@@ -11,8 +11,8 @@
 namespace accel::ckpt {
 namespace {
 
-OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& items, std::string name) {
-  StringMap metadata = state.metadata;
+OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& items, std::string name,
+                     StringMap metadata) {
   metadata.emplace("format", "pt");
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::size_t> by_name;
@@ -46,11 +46,12 @@ struct Shard {
   std::vector<std::size_t> items;
 };
 
-OutputPlan plan_shards(const OutputState& state, const std::vector<Shard>& shards, const WeightFiles& names) {
+OutputPlan plan_shards(const OutputState& state, const std::vector<Shard>& shards, const WeightFiles& names,
+                       const StringMap& metadata) {
   OutputPlan plan;
   std::map<std::string, std::string> files;
   for (const Shard& shard : shards) {
-    plan.files.push_back(plan_file(state, shard.items, shard.name));
+    plan.files.push_back(plan_file(state, shard.items, shard.name, metadata));
     for (const std::size_t item : shard.items) files.emplace(fqn_of(state.tensors[item].path), shard.name);
   }
   plan.files.push_back(text_file(names.index(), index_json(state, files)));
@@ -60,22 +61,22 @@ OutputPlan plan_shards(const OutputState& state, const std::vector<Shard>& shard
 }  // namespace
 
 OutputPlan plan_safetensors_files(const OutputState& state, const WeightFiles& names,
-                                  std::uint64_t max_shard_bytes) {
+                                  std::uint64_t max_shard_bytes, const StringMap& metadata) {
   const std::vector<std::vector<std::size_t>> shards = split_into_shards(state, max_shard_bytes);
-  if (shards.size() == 1) return {{plan_file(state, shards.front(), names.single())}};
+  if (shards.size() == 1) return {{plan_file(state, shards.front(), names.single(), metadata)}};
   std::vector<Shard> named;
   for (std::size_t i = 0; i < shards.size(); ++i) named.push_back({names.shard(i, shards.size()), shards[i]});
-  return plan_shards(state, named, names);
+  return plan_shards(state, named, names, metadata);
 }
 
 OutputPlan plan_same_safetensors_files(const OutputState& state, const WeightFiles& names,
-                                       const std::vector<std::string>& files) {
+                                       const std::vector<std::string>& files, const StringMap& metadata) {
   std::map<std::string, std::vector<std::size_t>> items;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) items[files.at(i)].push_back(i);
-  if (items.size() < 2) return plan_safetensors_files(state, names, 0);
+  if (items.size() < 2) return plan_safetensors_files(state, names, 0, metadata);
   std::vector<Shard> shards;
   for (auto& [name, indices] : items) shards.push_back({name, std::move(indices)});
-  return plan_shards(state, shards, names);
+  return plan_shards(state, shards, names, metadata);
 }
 
 }  // namespace accel::ckpt
