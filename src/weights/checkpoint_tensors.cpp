@@ -34,6 +34,10 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& path, Part par
 CheckpointTensors::CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint, Part part)
     : checkpoint_(std::move(checkpoint)), reader_(checkpoint_->directory()) {
   const ckpt::Layout layout = layout_for(*checkpoint_, part);
+  const auto parts = ckpt::left_out_parts(*checkpoint_, layout, ckpt::Objects::kTaken);
+  const bool is_more =
+      std::any_of(parts.begin(), parts.end(), [](const auto& one) { return one.tensors > 0; });
+  if (is_more) left_out_ = ckpt::to_string(parts);
   for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
     const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
     if (const auto relative = layout.below(entry.path))

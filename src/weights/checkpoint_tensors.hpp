@@ -42,6 +42,8 @@ class CheckpointTensors {
   [[nodiscard]] const Tensor* find(const std::string& name);
   /// The names of the tensors that are not used, sorted.
   [[nodiscard]] std::vector<std::string> unused() const;
+  /// What the layout leaves out, as ckpt::to_string() puts it; empty if that has no tensors.
+  [[nodiscard]] const std::string& left_out() const { return left_out_; }
 
   /// Fills `out` with elements [begin, begin + out.size() / itemsize) of `tensor`, row-major, in `dtype`.
   void read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin, std::span<std::byte> out);
@@ -50,6 +52,7 @@ class CheckpointTensors {
   std::unique_ptr<ckpt::Checkpoint> checkpoint_;
   ckpt::TensorReader reader_;
   std::map<std::string, Tensor> tensors_;
+  std::string left_out_;
   std::optional<std::size_t> located_;
   ckpt::StoredTensor stored_;  ///< Where the tensor located_ is stored.
 };

@@ -157,6 +157,9 @@ std::vector<std::string> CheckpointWeights::warnings() const {
     texts.push_back(
         fmt::format("'{}': {} of its tensors are not in the model: {}", where, left.size(), shortened(left)));
   }
+  if (use_ == Use::kBegin && !tensors_.left_out().empty())
+    texts.push_back(
+        fmt::format("the weights are read from '{}'; left out is {}", where, tensors_.left_out()));
   if (!missing_buffers_.empty()) {
     texts.push_back(fmt::format("'{}' lacks {} buffers, which keep the values of the model file: {}", where,
                                 missing_buffers_.size(), shortened(missing_buffers_)));

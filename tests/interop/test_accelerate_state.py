@@ -157,7 +157,8 @@ def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path, lay
     # For a training that begins, they are weights, and a checkpoint without an optimizer is nothing to go on from.
     other = tmp_path / "other"
     prepare(other)
-    accel("launch", config(other, 1, **{"model.weights": str(tmp_path / "state")}))
+    said = accel("launch", config(other, 1, **{"model.weights": str(tmp_path / "state")})).stderr
+    assert f"the weights are read from '{tmp_path / 'state'}'; left out is 'app.optim' (" in said
     assert checkpoint(other, 1).is_dir()
     dcp.save({"app": {"model": state["model"]}}, checkpoint_id=tmp_path / "weights", no_dist=True)
     said = accel("launch", config(other, 2 * N, **{"checkpoint.resume": str(tmp_path / "weights"), "output_dir": str(other / "new")}), code=None).stderr
@@ -186,3 +187,29 @@ def test_weights_alone_are_not_enough(accel, straight, tmp_path):
     (tmp_path / "state/pytorch_model_fsdp_0").rename(tmp_path / "state/optimizer_0")
     said = accel("launch", config(tmp_path, N, **{"checkpoint.resume": str(tmp_path / "state")}), code=6).stderr
     assert "error: " in said and not (tmp_path / "out/checkpoints").exists() or not list((tmp_path / "out/checkpoints").iterdir())
+
+
+PLAIN = """
+import accelerate, torch, transformers
+model = transformers.BertForSequenceClassification(transformers.BertConfig(
+    vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8))
+data = [{"input_ids": [1, 2], "labels": 0}] * 2
+arguments = transformers.TrainingArguments("trainer", max_steps=1, save_steps=1, use_cpu=True, report_to=[])
+transformers.Trainer(model, arguments, train_dataset=data).train()
+accelerator = accelerate.Accelerator(cpu=True)
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+accelerator.save_state("plain")
+"""
+
+
+def test_states_without_fsdp_are_refused_before_any_rank_starts(accel, tmp_path):
+    """Their optimizers have the positions of parameters for names. The error says what they are and what is possible."""
+    prepare(tmp_path)
+    subprocess.run([sys.executable, "-c", PLAIN], cwd=tmp_path, check=True, capture_output=True)
+    for name, what in {"plain": "a state that Accelerate saved without FSDP",
+                       "trainer/checkpoint-1": "a checkpoint of transformers' Trainer"}.items():
+        state = tmp_path / name
+        said = accel("launch", config(tmp_path, N, **{"checkpoint.resume": str(state)}), code=2).stderr
+        assert f"'{state}' is {what}, whose optimizer a training cannot go on with" in said
+        assert f"training.model.weights: {state} begins a run with its weights" in said
+        assert "starting" not in said and not (tmp_path / "out/logs").exists()

@@ -1,5 +1,6 @@
 """Checkpoints that hold more than weights, written by torch in the layouts of other programs: the weights alone are taken."""
 
+import collections
 import json
 
 import pytest
@@ -7,6 +8,8 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 from ckpt_peers import assert_same
+import transformers
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict, get_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
@@ -92,9 +95,10 @@ TORCH = {
     "recipe": lambda m, o: {"epoch": 3, "model_state_dict": m.state_dict(), "optimizer_state_dict": o.state_dict(), "loss": 0.5},
     "module": lambda m, o: {"module": m.state_dict(), "optimizer": o.state_dict(), "global_steps": 3},
     "unknown key": lambda m, o: {"net": m.state_dict(), "opt": o.state_dict()},
+    "deep": lambda m, o: {"trainer": {"state": {"model": m.state_dict(), "optimizers": [o.state_dict()]}}, "epoch": 1},
 }
 OPTIMIZER = {"AppState": "app.optim", "VeOmni": "state.optimizer", "Lightning": "optimizer_states", "recipe": "optimizer_state_dict",
-             "unknown key": "opt"}  # fmt: skip
+             "unknown key": "opt", "deep": "trainer.state.optimizers"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +148,7 @@ def test_weights_alone_are_taken(accel, trained, checkpoint, tmp_path):
 
 def test_the_optimizer_is_taken_if_it_is_named(accel, trained, checkpoint, tmp_path):
     layout, path = checkpoint
-    root = OPTIMIZER.get(layout, "optimizer") + (".0" if layout == "Lightning" else "")
+    root = OPTIMIZER.get(layout, "optimizer") + (".0" if layout in ("Lightning", "deep") else "")
     accel("merge-weights", path, tmp_path / "out", "--root", root)
     tensors = safetensors.torch.load_file(tmp_path / "out/optimizer.safetensors")
     state = trained[1].state_dict()["state"]
@@ -218,3 +222,137 @@ def test_flat_names_of_an_optimizer_are_no_weights(accel, trained, tmp_path):
     accel("merge-weights", tmp_path / "optimizer", tmp_path / "state")
     accel("merge-weights", tmp_path / "state/optimizer.safetensors", tmp_path / "again")
     assert (tmp_path / "again/optimizer.safetensors").exists()
+
+
+def moments(model, optimizer):
+    """The state of each parameter under the names that torch has: {"exp_avg": {parameter: tensor}}."""
+    found = collections.defaultdict(dict)
+    for name, kept in optimizer_by_name(model, optimizer)["state"].items():
+        for key, value in kept.items():
+            found[key][name] = value
+    return found
+
+
+def torch_dist(prefix, module=""):
+    """The names of Megatron-Core's torch_dist: make_sharded_optimizer_tensor() in megatron/core/dist_checkpointing/optimizer.py
+    and sharded_param_state_fs_model_space() in megatron/core/optimizer/distrib_optimizer.py, which also has the master weights;
+    `chained_N.` is of ChainedOptimizer, and NeMo has the model below `module.`."""
+    def write(model, optimizer):
+        kept = moments(model, optimizer)
+        kept["fp32_param"] = {name: value.detach() * 2 for name, value in model.named_parameters()}
+        states = {f"{prefix}optimizer.state.{key}.{module}{name}": value for key in ("exp_avg", "exp_avg_sq", "fp32_param")
+                  for name, value in kept[key].items()}
+        return {module + name: value for name, value in model.state_dict().items()} | states
+    return write
+
+
+def buckets(model, optimizer):
+    """As sharded_param_state_dp_reshardable() in megatron/core/optimizer/distrib_optimizer.py names a bucket."""
+    start = "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0."
+    return model.state_dict() | {start + key: torch.randn(20) for key in ("param", "exp_avg", "exp_avg_sq")}
+
+
+FLAT = {"Megatron": torch_dist(""), "chained": torch_dist("chained_0."), "NeMo": torch_dist("", "module."), "buckets": buckets}
+
+
+@pytest.mark.parametrize("layout", FLAT)
+def test_flat_names_of_megatron(accel, trained, tmp_path, layout):
+    """Megatron-Core saves without planner_data, so that there are flat names alone."""
+    state = FLAT[layout](*trained)
+    dcp.save(state, checkpoint_id=tmp_path / "ckpt", planner=DefaultSavePlanner(flatten_state_dict=False), no_dist=True)
+    weights = {name: value for name, value in state.items() if "optimizer." not in name}
+    left_out = f"left out is '{'chained_0.' if layout == 'chained' else ''}optimizer' ({len(state) - len(weights)} tensors)"
+    assert left_out in accel("merge-weights", "ckpt", "out").stderr
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), weights)
+    assert left_out in accel("save", "ckpt", "full", "--type", "full").stderr
+    assert_same(torch.load(tmp_path / "full/pytorch_model_fsdp.bin", weights_only=True), weights)
+    found = json.loads(accel("inspect", "ckpt", "--json").stdout)["checkpoints"][0]
+    assert [part["tensors"] for part in found["beside"]] == [len(state) - len(weights)]
+
+
+@pytest.mark.parametrize("kind", ["torch", "transformers"])
+def test_flat_names_of_adafactor(accel, tmp_path, kind):
+    """The states have other shapes than the weights, and names of their own."""
+    model = Net()
+    make = {"torch": torch.optim.Adafactor, "transformers": transformers.optimization.Adafactor}[kind]
+    optimizer = make(model.parameters(), lr=0.1, **({} if kind == "torch" else {"relative_step": False}))
+    model(torch.arange(7)).square().sum().backward()
+    optimizer.step()
+    flat = {f"state.{name}.{key}": value for key, kept in moments(model, optimizer).items() for name, value in kept.items()
+            if isinstance(value, torch.Tensor)}  # fmt: skip
+    assert any(name.endswith(("row_var", "exp_avg_sq_row")) for name in flat)
+    safetensors.torch.save_file(model.state_dict() | flat, tmp_path / "all.safetensors")
+    accel("merge-weights", "all.safetensors", "out")
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), model.state_dict())
+    safetensors.torch.save_file(flat, tmp_path / "alone.safetensors")
+    accel("merge-weights", "alone.safetensors", "alone")
+    assert_same(safetensors.torch.load_file(tmp_path / "alone/optimizer.safetensors"), flat)
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, torch.optim.SGD])
+def test_an_optimizers_own_state_dict_loads_again(accel, tmp_path, make):
+    """Its state has the keys 0 to n - 1 and is a dict. SGD keeps nothing, so that its state is empty."""
+    model = Net()
+    optimizer = make(model.parameters(), lr=0.1)
+    model(torch.arange(7)).square().sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.bin")
+    accel("save", "optimizer.bin", "full", "--type", "full")
+    written = ["full/optimizer.bin"]
+    if make is not torch.optim.SGD:
+        accel("merge-weights", "optimizer.bin", "merged", "--unsafe-serialization")
+        written.append("merged/optimizer.bin")
+    for path in written:
+        loaded = torch.load(tmp_path / path, weights_only=True)
+        again = make(model.parameters(), lr=0.5)
+        again.load_state_dict(loaded)
+        assert again.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+        assert_same(*({f"{i}.{key}": value for i, kept in one.state_dict()["state"].items() for key, value in kept.items()}
+                      for one in (again, optimizer)))
+    torch.save({"experts": {0: torch.ones(2), 1: torch.zeros(2)}, "list": [torch.ones(2)]}, tmp_path / "dict.bin")
+    accel("save", "dict.bin", "dict", "--type", "full")
+    loaded = torch.load(tmp_path / "dict/pytorch_model_fsdp.bin", weights_only=True)
+    assert list(loaded["experts"]) == [0, 1] and isinstance(loaded["list"], list)
+
+
+class PickledByPython2(dict):
+    """Python 2 pickles an OrderedDict as a call with a list of pairs, which are lists."""
+
+    def __reduce__(self):
+        return collections.OrderedDict, ([[name, value] for name, value in self.items()],)
+
+
+def test_an_ordered_dict_of_python_2_has_its_entries(accel, trained, tmp_path):
+    model, optimizer = trained
+    state = PickledByPython2(model.state_dict())
+    for name, value in {"alone": state, "run": {"state_dict": state, "optimizer": optimizer.state_dict()}}.items():
+        torch.save(value, tmp_path / f"{name}.pth")
+        accel("merge-weights", f"{name}.pth", name)
+        assert_same(safetensors.torch.load_file(tmp_path / name / "model.safetensors"), model.state_dict())
+
+
+def test_folders_of_zero_are_refused(accel, trained, tmp_path):
+    """The files and keys of DeepSpeed: engine.py (_get_ckpt_name, _save_zero_checkpoint), stage3.py and
+    checkpoint/constants.py. The parameters of ZeRO 3 are empty in the files of the model."""
+    model, _ = trained
+    shapes = [collections.OrderedDict((name, value.shape) for name, value in model.named_parameters())]
+    empty = {name: value.new_empty(0) for name, value in model.named_parameters()}
+    partition = {"optimizer_state_dict": {"zero_stage": 3, "partition_count": 2, "fp32_flat_groups": [torch.ones(9)]}}
+    for stage, names in {1: ["mp_rank_00"], 3: ["zero_pp_rank_0_mp_rank_00", "zero_pp_rank_1_mp_rank_00"]}.items():
+        folder = tmp_path / f"z{stage}/global_step2"
+        folder.mkdir(parents=True)
+        for name in names:
+            module = model.state_dict() if stage == 1 else empty
+            torch.save({"module": module, "param_shapes": shapes, "ds_version": "0.18"}, folder / f"{name}_model_states.pt")
+        for rank in range(2):
+            torch.save(partition, folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        for command in (["merge-weights", f"z{stage}", "out"], ["save", folder, "out", "--type", "full"]):
+            said = accel(*command, code=1).stderr
+            assert "global_step2' is a checkpoint of DeepSpeed's ZeRO" in said and "zero_to_fp32.py" in said
+        said = accel("merge-weights", folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt", "out", code=1).stderr
+        assert "is in a file of one rank of DeepSpeed's ZeRO" in said
+    said = accel("merge-weights", folder / "zero_pp_rank_0_mp_rank_00_model_states.pt", "out", code=1).stderr
+    assert "is empty here, since DeepSpeed's ZeRO 3 has its elements in the files of the ranks" in said
+    # The weights of ZeRO 1 and 2 are whole in the file of the model.
+    accel("merge-weights", tmp_path / "z1/global_step2/mp_rank_00_model_states.pt", "one")
+    assert_same(safetensors.torch.load_file(tmp_path / "one/model.safetensors"), model.state_dict())

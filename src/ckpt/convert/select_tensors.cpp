@@ -29,6 +29,13 @@ SelectedState select_below(const Checkpoint& checkpoint, Layout layout) {
       below.outside_objects.push_back(entry.name);
     }
   }
+  for (StatePath path : checkpoint.dicts()) {
+    path.push_back("");  // The path of an entry is longer than that of the level.
+    if (std::optional<StatePath> level = layout.below(path)) {
+      level->pop_back();
+      below.state.dicts.insert(*std::move(level));
+    }
+  }
   below.layout = std::move(layout);
   return below;
 }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/error_context.hpp"
 #include "base/interrupt.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/pickle/builder.hpp"
 #include "ckpt/pickle/document.hpp"
 #include "ckpt/pickle/memo.hpp"
@@ -286,7 +287,32 @@ class Machine {
       builder_.release(args);
     }
     stack_.push(builder_.add_node(node));
+    if (kind == Kind::kReduced && node.count == 1) take_entries(stack_.top(), node);
     if (kwargs != Ref()) builder_.extras(stack_.top()).kwargs = kwargs;
+  }
+
+  // Gives an OrderedDict that is made from its entries, as Python 2 pickles it, those entries.
+  void take_entries(Ref made, const Node& call) {
+    const auto name = NodeRef(graph_, call.callable).global();
+    if (!name || name->module != "collections" || name->name != "OrderedDict") return;
+    const NodeRef argument(graph_, parts_of(graph_, call)[0]);
+    std::vector<Ref> pairs;
+    if (const auto mapping = argument.mapping()) {
+      for (std::size_t i = 0; i < mapping->size(); ++i)
+        pairs.insert(pairs.end(), {mapping->key(i).id(), mapping->value(i).id()});
+    } else if (const auto entries = argument.sequence()) {
+      for (std::size_t i = 0; i < entries->size(); ++i) {
+        const auto entry = (*entries)[i].sequence();
+        if (!entry || entry->size() != 2) throw_corrupt("an entry of an OrderedDict that is not a pair");
+        pairs.insert(pairs.end(), entry->ids().begin(), entry->ids().end());
+      }
+    } else {
+      throw_corrupt("an OrderedDict of other than entries");
+    }
+    copied_ += pairs.size() * sizeof(Ref);  // Calls can share one list.
+    check_metadata_bytes("what the pickle builds", copied_);
+    builder_.node_of(made)->count = 0;
+    builder_.extras(made).pairs = std::move(pairs);
   }
 
   void build(Ref state) {
@@ -330,6 +356,7 @@ class Machine {
   Stack stack_;
   std::size_t position_ = 0;  // The byte of the opcode that runs.
   std::size_t next_ = 0;      // The first byte of the next piece.
+  std::size_t copied_ = 0;    // The bytes of the entries that were copied into OrderedDicts.
 };
 
 void check_start(std::span<const std::byte> bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,6 +50,8 @@ struct OutputObject {
 struct OutputState {
   std::vector<OutputItem> tensors;
   std::vector<OutputObject> objects;
+  /// Levels with integer keys that are dicts. Of other levels it is not known whether they are lists.
+  std::set<StatePath> dicts = {};
 };
 
 /// Elements of a source tensor: the boxes one after another, each dense and row-major.

@@ -30,6 +30,7 @@ struct Node {
   std::vector<std::size_t> children;
   const OutputItem* item = nullptr;
   const OutputObject* object = nullptr;
+  bool is_dict = false;  // Whether it is known not to be a list.
 
   [[nodiscard]] bool is_leaf() const { return item != nullptr || object != nullptr; }
 };
@@ -53,6 +54,11 @@ class Tree {
   explicit Tree(const OutputState& state) : nodes_(1) {
     for (const OutputItem& item : state.tensors) leaf_at(item.path).item = &item;
     for (const OutputObject& object : state.objects) leaf_at(object.path).object = &object;
+    for (const StatePath& path : state.dicts) mark_dict(path);
+    for (const auto& [step, node] : steps_) {
+      if (step.key == PathKey("state") && steps_.contains({step.parent, "param_groups"}))
+        nodes_[node].is_dict = true;
+    }
   }
 
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
@@ -77,6 +83,17 @@ class Tree {
     return nodes_[at];
   }
 
+  // What was not selected has no node.
+  void mark_dict(const StatePath& path) {
+    std::size_t at = 0;
+    for (const PathKey& key : path) {
+      const auto found = steps_.find(Step{at, key});
+      if (found == steps_.end()) return;
+      at = found->second;
+    }
+    nodes_[at].is_dict = true;
+  }
+
   [[noreturn]] static void conflict(const StatePath& path) {
     throw Error(ErrorKind::kFailure,
                 fmt::format("'{}' would have to be both a value and a dict, or two values", fqn_of(path)));
@@ -88,6 +105,7 @@ class Tree {
 
 // Whether the node is a Python list: its keys are the integers from 0 on, without a hole.
 bool is_list(const std::vector<Node>& nodes, const Node& node) {
+  if (node.is_dict) return false;
   std::vector<bool> seen(node.children.size(), false);
   for (const std::size_t child : node.children) {
     const auto* index = std::get_if<std::int64_t>(&nodes[child].key);
@@ -184,7 +202,7 @@ void check_objects(const OutputState& state) {
 
 // The items of `shard`, without their ties.
 OutputState part_of(const OutputState& state, const std::vector<std::size_t>& shard) {
-  OutputState part;
+  OutputState part{{}, {}, state.dicts};
   for (const std::size_t index : shard) {
     part.tensors.push_back(state.tensors[index]);
     part.tensors.back().tied_to.reset();

@@ -15,8 +15,9 @@ void append_torch_archive(OutputFile& file, std::uint64_t offset, const TorchArc
                           std::vector<OutputContent> storages);
 
 /// Plans one torch.save archive with all of `state`, as torch.save(state_dict) writes it. Paths become nested
-/// dicts; a level whose keys are the integers 0 to n - 1 becomes a list. Tied items share a storage. The root
-/// of the archive is the stem of `name`.
+/// dicts. A level whose keys are the integers 0 to n - 1 becomes a list, unless it is in `state.dicts` or is
+/// called `state` and stands beside `param_groups`, as in an optimizer's state dict. Tied items share a
+/// storage. The root of the archive is the stem of `name`.
 ///
 /// Throws Error (kFailure) if torch.load(weights_only=True) would refuse objects (see unsafe_part), if a path
 /// is both a value and a dict, or if a path is too deep.

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,8 @@ class Checkpoint {
   [[nodiscard]] const std::vector<ObjectEntry>& objects() const { return contents_.objects; }
   /// The `__metadata__` of safetensors; empty for other kinds.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
+  /// The paths of the dicts with integer keys, as far as the format tells them from lists.
+  [[nodiscard]] const std::set<StatePath>& dicts() const { return contents_.dicts; }
   /// The version that the `.metadata` of a DCP checkpoint states; empty for other kinds.
   [[nodiscard]] const std::string& version() const { return contents_.version; }
 
@@ -103,6 +106,7 @@ class Checkpoint {
     std::vector<ObjectEntry> objects;
     std::map<std::string, std::string> metadata;
     std::string version;
+    std::set<StatePath> dicts;
   };
 
   Checkpoint() = default;

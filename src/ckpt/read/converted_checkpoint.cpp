@@ -34,6 +34,7 @@ class ConvertedCheckpoint final : public Checkpoint {
     contents_.objects = inner_->objects();
     contents_.metadata = inner_->metadata();
     contents_.version = inner_->version();
+    contents_.dicts = inner_->dicts();
     const Layout layout = layout_of(*inner_);
     const std::map<std::string, std::size_t> index = index_of(*inner_, layout);
     // A converted tensor stands where the first tensor stands that it consists of.

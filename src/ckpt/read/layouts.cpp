@@ -16,45 +16,32 @@
 namespace accel::ckpt {
 namespace {
 
-/// The containers of a state dict are looked at to this depth.
+/// State of a run is looked for to this depth. Deeper, its keys may be those of modules.
 constexpr std::size_t kDepth = 3;
 /// The parts that a line names.
 constexpr std::size_t kShownParts = 6;
 
-/// What a layout needs beside its key, so that a module of the same name is not taken for it.
-enum class Proof { kNone, kNothingElse };
-
-/// A layout: the key above the weights. What stands beside that key is not weights.
-struct LayoutRow {
-  std::string_view key;
-  Proof proof;
-};
-
+// The keys above the weights. What stands beside such a key is not weights. `module` counts if nothing else
+// can be weights: a module may have that name.
+//
 // accel, Accelerate and most loops have `model`. AppState of PyTorch's tutorial (`app.model`, `app.optim`)
 // and VeOmni (`state.model`) have it below a key that holds nothing but it and state of the run. Lightning
 // has `state_dict`, PyTorch's recipes and FSDP's examples have `model_state_dict`, and DeepSpeed has
 // `module`. torchtitan has no key: its weights stand beside `optimizer`, `lr_scheduler`, `dataloader` and
-// `train_state`. An optimizer is known by its structure (is_optimizer() below) and not by its key.
-constexpr std::array<LayoutRow, 4> kRows = {{
-    {"model", Proof::kNone},
-    {"state_dict", Proof::kNone},
-    {"model_state_dict", Proof::kNone},
-    {"module", Proof::kNothingElse},
-}};
+// `train_state`. An optimizer is known by its structure (is_optimizer() below) or its key.
+constexpr std::array<std::string_view, 4> kRows = {"model", "state_dict", "model_state_dict", "module"};
 
 /// Keys of other state of a run. They count only for a container without matrices of floating-point numbers.
 constexpr std::string_view kRunKeys =
     "callbacks data_loader dataloader extra_state grad_scaler loops lr_scheduler rng rng_state scaler "
     "lr_schedulers scheduler train_dataloader train_state trainer_state training_state";
 
-/// Keys of optimizers. They count only if is_optimizer() does not know the structure below them.
-constexpr std::string_view kOptimizerKeys =
-    "optim optim_state_dict optimizer optimizer_state_dict optimizer_states optimizers";
-
-/// The last keys of what optimizers keep for a parameter, beside its gradient.
+/// What optimizers of torch, transformers and bitsandbytes keep for a parameter, and Shampoo. They tell an
+/// optimizer alone from a module that is called `state`.
 constexpr std::string_view kMoments =
-    "acc_delta ax eta exp_avg exp_avg_slow exp_avg_sq exp_inf grad_avg master_param max_exp_avg_sq "
-    "momentum_buffer mu mu_product square_avg step sum";
+    "RMS absmax1 absmax2 acc_delta ax col_var eta exp_avg exp_avg_slow exp_avg_sq exp_avg_sq_col exp_inf "
+    "exp_avg_sq_row fp32_param grad_avg master_param max_exp_avg_sq momentum_buffer mu mu_product "
+    "preconditioner qmap1 qmap2 row_var square_avg state1 state2 step sum variance";
 
 bool begins_with(const StatePath& path, const StatePath& start) {
   return path.size() > start.size() && std::equal(start.begin(), start.end(), path.begin());
@@ -76,18 +63,35 @@ std::string_view last_of(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-// Where the key `state` stands in a flat name.
-struct StateInName {
-  std::size_t before;  // The length of what is in front of it, without the dot.
-  std::size_t weight;  // Where the name of the weight begins.
-};
+// Whether the last part of a flat name, or the one in front of it, is what an optimizer keeps: the states of
+// torchao are called `exp_avg.codes`, those of Shampoo `preconditioner.0`.
+bool is_moment(std::string_view name) {
+  const std::string_view last = last_of(name);
+  if (has_word(kMoments, last)) return true;
+  return last.size() < name.size() &&
+         has_word(kMoments, last_of(name.substr(0, name.size() - last.size() - 1)));
+}
 
-std::optional<StateInName> state_in(std::string_view name) {
-  constexpr std::string_view kState = "state.";
-  if (name.starts_with(kState)) return StateInName{0, kState.size()};
-  const std::size_t at = name.find(".state.");
-  if (at == std::string_view::npos) return std::nullopt;
-  return StateInName{at, at + 1 + kState.size()};
+// Whether a key is one of an optimizer: `optim`, `optimizers`, `optimizer_state_dict`, `optimizer0` and
+// `opt_state`, but not `optimal`. A part of a flat name may be that of a module, such as `optimizer_head`.
+bool is_optimizer_key(std::string_view key, bool is_flat) {
+  if (key.starts_with("opt_state")) return true;
+  for (const std::string_view start : {"optimizer", "optim"}) {
+    if (!key.starts_with(start)) continue;
+    key.remove_prefix(start.size());
+    if (key.starts_with('s')) key.remove_prefix(1);
+    if (key.empty() || key.starts_with("_state")) return true;
+    return is_flat ? is_digits(key) : key.front() < 'a' || key.front() > 'z';
+  }
+  return false;
+}
+
+// The places where the parts of a flat name end, but for the last one.
+std::vector<std::size_t> ends_of_parts(std::string_view name) {
+  std::vector<std::size_t> ends;
+  for (std::size_t at = name.find('.'); at != std::string_view::npos; at = name.find('.', at + 1))
+    ends.push_back(at);
+  return ends;
 }
 
 // Whether a key is `name`, or a flat name that begins with it.
@@ -122,8 +126,7 @@ bool is_run_state(const PathKey& key, const Node& node) {
 
 // Whether a container beside the weights may be weights, too.
 bool is_module(const PathKey& key, const Node& node) {
-  return node.matrices > 0 && !node.has_optimizer && !has_word(kRunKeys, text_of(key)) &&
-         !has_word(kOptimizerKeys, text_of(key));
+  return node.matrices > 0 && !node.has_optimizer && !has_word(kRunKeys, text_of(key));
 }
 
 class Finder {
@@ -135,16 +138,7 @@ class Finder {
 
   Layout find(const StatePath& start = {}) {
     Node* node = &top_;
-    for (const PathKey& key : start) {
-      const auto found = node->children.find(key);
-      if (found == node->children.end()) {
-        node = nullptr;  // It is deeper than what has been looked at.
-        break;
-      }
-      node = &found->second;
-    }
-    layout_.root = start;
-    if (node == nullptr) return std::move(layout_);
+    for (const PathKey& key : start) node = &node->children.at(key);
     count(*node, start);
     look(*node, start);
     // If the caller names the root, nothing below it is guessed.
@@ -155,8 +149,7 @@ class Finder {
  private:
   void add(const StatePath& path, const TensorEntry* tensor) {
     check_interrupted();
-    const std::string_view last = path.empty() ? "" : last_of(text_of(path.back()));
-    const bool is_moment = tensor != nullptr && has_word(kMoments, last);
+    const bool may_be_moment = tensor != nullptr && is_moment(tensor->name);
     const bool is_matrix = tensor != nullptr && tensor->shape.size() > 1 && is_floating(tensor->dtype);
     Node* node = &top_;
     for (std::size_t depth = 0; depth < path.size(); ++depth) {
@@ -168,20 +161,19 @@ class Finder {
       ++node->entries;
       if (tensor != nullptr) {
         ++node->tensors;
-        if (is_moment) ++node->moments;
+        if (may_be_moment) ++node->moments;
         if (is_matrix) ++node->matrices;
         if (in_state || in_groups) ++node->in_state;
-        if (depth + 1 == path.size() || depth == kDepth) ++node->own;
+        if (depth + 1 == path.size()) ++node->own;
       }
-      if (depth + 1 == path.size() || depth == kDepth) return;
+      if (depth + 1 == path.size()) return;
       node = &node->children[path[depth]];
     }
   }
 
   // Finds the optimizers, and counts the weights.
   void count(Node& node, const StatePath& path) {
-    const bool is_all = path == StatePath{"optimizer"} && node.entries == top_.entries;
-    if (is_optimizer(node) || is_all) {
+    if (is_optimizer(node)) {
       layout_.optimizers.push_back(path);
       node.has_optimizer = true;
       return;
@@ -192,12 +184,17 @@ class Finder {
       node.has_optimizer = node.has_optimizer || child.has_optimizer;
     }
     for (auto& [key, child] : node.children) {
-      if (is_run_state(key, child) && (node.has_optimizer || node.own > 0)) {
+      if (path.size() < kDepth && is_run_state(key, child) && (node.has_optimizer || node.own > 0)) {
         run_state_.push_back(joined(path, key));
         child.weights = 0;
       }
       node.weights += child.weights;
     }
+    if (path.empty() || !is_optimizer_key(text_of(path.back()), false)) return;
+    // What stands beside optimizers that the structure tells is not weights, either.
+    (node.has_optimizer ? run_state_ : layout_.optimizers).push_back(path);
+    node.has_optimizer = true;
+    node.weights = 0;
   }
 
   void look(const Node& node, const StatePath& path) {
@@ -239,7 +236,7 @@ class Finder {
     }
     for (const ObjectEntry& entry : checkpoint_.objects()) {
       if (entry.path.size() == path.size() + 1 && begins_with(entry.path, path) &&
-          last_of(entry.name) != "_extra_state")
+          !last_of(entry.name).starts_with("_extra_state"))
         layout_.beside.insert(entry.path);
     }
   }
@@ -257,11 +254,11 @@ class Finder {
 
   // The key of a layout that the container has; null if it has none.
   static const PathKey* key_of_row(const Node& node, const std::vector<PathKey>& live) {
-    for (const LayoutRow& row : kRows) {
-      const auto found = std::find(live.begin(), live.end(), PathKey(std::string(row.key)));
+    for (const std::string_view row : kRows) {
+      const auto found = std::find(live.begin(), live.end(), PathKey(std::string(row)));
       if (found == live.end()) continue;
       const bool alone = live.size() == 1 && node.own == 0;
-      if (row.proof == Proof::kNone || alone) return &*found;
+      if (row != "module" || alone) return &*found;
     }
     return nullptr;
   }
@@ -269,8 +266,8 @@ class Finder {
   // Whether all weights in a container are below the key of a layout, or of several.
   static bool has_row(const Node& node) {
     std::size_t weights = 0;
-    for (const LayoutRow& row : kRows) {
-      const auto found = node.children.find(std::string(row.key));
+    for (const std::string_view row : kRows) {
+      const auto found = node.children.find(std::string(row));
       if (found != node.children.end()) weights += found->second.weights;
     }
     return weights > 0 && weights == node.weights;
@@ -302,29 +299,58 @@ class Finder {
     }
   }
 
-  // Finds the state of an optimizer by its flat names: `state.`, the name of a weight and what the optimizer
-  // keeps for it, whose shape is the weight's. A lone `step` is not enough.
+  // Finds the state of optimizers by flat names. What an optimizer keeps for a parameter
+  //  - stands below a key of an optimizer, as in `chained_0.optimizer.state.exp_avg.h.0.weight`, or
+  //  - is named `state.`, the name of a weight, and more. A parameter cannot be a module, too.
   void find_by_name() {
-    std::map<std::string, const TensorEntry*> moments;
-    std::map<std::string, const TensorEntry*> weights;
+    std::set<std::string> weights;
     for (const TensorEntry& entry : checkpoint_.tensors()) {
       const std::optional<StatePath> path = layout_.below(entry.path);
-      if (!path) continue;
-      std::string name = fqn_of(*path);
-      const bool is_moment = has_word(kMoments, last_of(name)) && state_in(name);
-      (is_moment ? moments : weights).emplace(std::move(name), &entry);
+      if (path && !has_key_in_name(entry.name)) weights.insert(fqn_of(*path));
     }
-    std::set<std::string> owners;  // Names of moments without their last parts.
-    for (const auto& [name, entry] : moments) {
-      const std::string owner = name.substr(0, name.rfind('.'));
-      if (last_of(name) == "step") continue;
-      const auto weight = weights.find(owner.substr(state_in(name)->weight));
-      if (weight != weights.end() && weight->second->shape == entry->shape) owners.insert(owner);
+    if (weights.empty() && !layout_.by_name.empty()) {
+      layout_.by_name.clear();
+      layout_.is_optimizer = true;
+      return;
     }
-    for (const auto& [name, entry] : moments) {
-      if (owners.contains(name.substr(0, name.rfind('.'))))
-        layout_.by_name.emplace(entry->name, name.substr(0, state_in(name)->before));
+    for (const std::string& name : weights) {
+      const std::string all = fqn_of(joined(layout_.root, name));
+      if (const auto start = state_of_weight(name, weights))
+        layout_.by_name.emplace(all, name.substr(0, *start));
     }
+    if (layout_.by_name.empty() || !layout_.root.empty()) return;
+    for (const ObjectEntry& entry : checkpoint_.objects()) {
+      if (layout_.below(entry.path)) (void)has_key_in_name(entry.name);
+    }
+    add_objects_beside(top_, {});
+  }
+
+  // Notes an entry whose flat name has a key of an optimizer. Below a key of weights, it is that of a module.
+  bool has_key_in_name(const std::string& name) {
+    std::size_t begin = 0;
+    for (const std::size_t end : ends_of_parts(layout_.root.empty() ? name : "")) {
+      if (is_optimizer_key(std::string_view(name).substr(begin, end - begin), true)) {
+        layout_.by_name.emplace(name, name.substr(0, end));
+        return true;
+      }
+      begin = end + 1;
+    }
+    return false;
+  }
+
+  // The length of the text up to `state`, if the name is that of a state of one of `weights`.
+  static std::optional<std::size_t> state_of_weight(const std::string& name,
+                                                    const std::set<std::string>& weights) {
+    const std::vector<std::size_t> ends = ends_of_parts(name);
+    for (std::size_t first = 0; first < ends.size(); ++first) {
+      const std::size_t begin = first == 0 ? 0 : ends[first - 1] + 1;
+      if (name.compare(begin, ends[first] - begin, "state") != 0) continue;
+      for (std::size_t last = first + 1; last < ends.size(); ++last) {
+        const std::string start = name.substr(0, ends[last]);  // It may be a quantized weight.
+        if (weights.contains(start.substr(ends[first] + 1)) && !weights.contains(start)) return ends[first];
+      }
+    }
+    return std::nullopt;
   }
 
   const Checkpoint& checkpoint_;
@@ -377,8 +403,7 @@ std::optional<StatePath> Layout::below(const StatePath& path) const {
 }
 
 std::string Layout::part_of(const StatePath& path) const {
-  if (const auto found = by_name.find(fqn_of(path)); found != by_name.end() && !found->second.empty())
-    return found->second;
+  if (const auto found = by_name.find(fqn_of(path)); found != by_name.end()) return found->second;
   std::size_t keys = 0;
   while (keys < path.size() && keys < root.size() && path[keys] == root[keys]) ++keys;
   const auto end = path.begin() + static_cast<std::ptrdiff_t>(std::min(keys + 1, path.size()));

@@ -24,7 +24,8 @@ struct Layout {
   /// What is below `root` but does not belong to the weights: entries, or the keys above them. It is only set
   /// if weights and other state stand side by side.
   std::set<StatePath> beside;
-  /// Tensors below `root` that are an optimizer's as their names show, with the text in front of `state`.
+  /// Entries below `root` that are an optimizer's as their flat names show, with the start of the name up to
+  /// the key of the optimizer or `state`.
   std::map<std::string, std::string> by_name;
   /// If it is not clear which tensors are meant, the keys above each set of weights; else empty.
   std::vector<StatePath> candidates;

@@ -16,6 +16,7 @@ ListedCheckpoint::ListedCheckpoint(Listing listing)
   contents_.path = std::move(listing.path);
   contents_.directory = std::move(listing.directory);
   contents_.metadata = std::move(listing.metadata);
+  contents_.dicts = std::move(listing.dicts);
   for (const ListedTensor& tensor : tensors_) {
     check_interrupted();
     contents_.tensors.push_back({fqn_of(tensor.path), tensor.path, tensor.dtype, tensor.shape,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ struct Listing {
   std::vector<ListedTensor> tensors;
   std::vector<ListedObject> objects;
   std::map<std::string, std::string> metadata;
+  std::set<StatePath> dicts = {};  ///< As Checkpoint::dicts().
 };
 
 /// A Checkpoint over a Listing. Most readers make one.

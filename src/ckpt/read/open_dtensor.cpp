@@ -65,6 +65,7 @@ class DTensorReader {
       visitor.object = [&](const StatePath& path, const pickle::Value& value) {
         if (object_names_.insert(fqn_of(path)).second) objects_.push_back({path, value});
       };
+      visitor.integer_keys = [&](const StatePath& path) { dicts_.insert(path); };
       walk_state(archive.read_pickle(), visitor);
     });
   }
@@ -80,6 +81,7 @@ class DTensorReader {
   void take(Listing& listing) && {
     listing.tensors = std::move(gatherer_).take();
     listing.objects = std::move(objects_);
+    listing.dicts = std::move(dicts_);
   }
 
  private:
@@ -116,6 +118,7 @@ class DTensorReader {
   RankGatherer gatherer_;
   std::vector<ListedObject> objects_;
   std::set<std::string> object_names_;
+  std::set<StatePath> dicts_;
   std::set<std::int64_t> ranks_;  // The ranks of all meshes.
   std::int64_t world_size_ = 0;   // The largest number of ranks that a ShardedTensor states.
 };

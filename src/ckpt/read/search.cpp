@@ -25,6 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The ending of the files that DeepSpeed's ZeRO writes for the optimizer of a rank.
+constexpr std::string_view kZeroOptimizer = "_optim_states.pt";
+
 enum class Role { kModel, kOptimizer, kOther };
 
 struct Candidate {
@@ -42,6 +45,7 @@ struct Search {
   std::vector<Candidate> doubles;  ///< Models that are also there in another format.
   std::vector<Damaged> damaged;
   std::vector<DamagedCheckpoint> without_model;  ///< Directories of a save that have lost their model.
+  std::vector<fs::path> zero;                    ///< Directories of DeepSpeed's ZeRO.
   std::vector<fs::path> left_over;               ///< Directories of an interrupted removal or writer.
 };
 
@@ -51,7 +55,8 @@ Role role_of(const fs::path& path) {
       "rng_state", "training_", "custom_checkpoint", "extra_state"};
   const std::string name = path.filename().string();
   // verl's files of an optimizer are named optim_world_size_*.
-  if (name.starts_with(kOptimizerStem) || name.starts_with("optim_")) return Role::kOptimizer;
+  if (name.starts_with(kOptimizerStem) || name.starts_with("optim_") || name.ends_with(kZeroOptimizer))
+    return Role::kOptimizer;
   const bool other = std::any_of(kOthers.begin(), kOthers.end(),
                                  [&](std::string_view prefix) { return name.starts_with(prefix); });
   return other ? Role::kOther : Role::kModel;
@@ -138,6 +143,7 @@ void search_in(const fs::path& directory, int depth, Search& search) {
     if (kind == Kind::kDcp || depth < kSearchDepth) return;
   }
   if (kind == Kind::kDirectory) add_files(directory, search);
+  if (!files_in(directory, "", kZeroOptimizer).empty()) search.zero.push_back(directory);
   add_unreadable(directory, search);
   if (kind == Kind::kDirectory && !files_in(directory, "", ".distcp").empty())
     search.damaged.push_back({{directory, "has .distcp files but no .metadata"}, role});
@@ -252,6 +258,17 @@ std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
       .hint("give the checkpoint itself, or a directory up to three levels above it");
 }
 
+[[noreturn]] void refuse_zero(const fs::path& directory) {
+  throw Error(
+      ErrorKind::kFailure,
+      fmt::format("'{}' is a checkpoint of DeepSpeed's ZeRO, whose ranks have parts of tensors that accel "
+                  "does not put together",
+                  directory.string()))
+      .hint(
+          "zero_to_fp32.py, which DeepSpeed writes beside that folder, makes the weights of it; of ZeRO 1 "
+          "and 2, mp_rank_00_model_states.pt has the weights in the precision of the training");
+}
+
 [[noreturn]] void refuse_several(const fs::path& path, const std::vector<fs::path>& several) {
   std::vector<std::string> names;
   names.reserve(several.size());
@@ -282,6 +299,8 @@ FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
   FoundCheckpoint result;
   if (kind != Kind::kDirectory) {
     result.path = path;
+  } else if (!search.zero.empty() && (here.found.size() != 1 || search.zero.front() == directory)) {
+    refuse_zero(search.zero.front());
   } else if (here.found.size() == 1) {
     result.path = here.found.front().path;
   } else if (chosen.size() == 1) {

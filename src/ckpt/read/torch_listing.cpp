@@ -31,6 +31,7 @@ void add_torch_file(Listing& listing, const std::string& file, const TorchFile& 
   visitor.object = [&](const StatePath& path, const pickle::Value& value) {
     listing.objects.push_back({path, value});
   };
+  visitor.integer_keys = [&](const StatePath& path) { listing.dicts.insert(path); };
   walk_state(archive.read_pickle(), visitor);
 }
 

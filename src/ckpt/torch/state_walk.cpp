@@ -161,9 +161,20 @@ class Walker {
       if (!path_.empty()) visitor_.object(path_, value);
       return;
     }
+    if (pairs.empty() && !path_.empty() && path_.back() == PathKey("state"))
+      visitor_.object(path_, pickle::Dict{});
+    note_integer_keys(pairs);
     for (const auto& [key, item] : pairs) {
       visit_under(path_key_of(key, item), item);
     }
+  }
+
+  void note_integer_keys(const Pairs& pairs) {
+    const auto is_integer = [](const auto& pair) {
+      return pair.first.template get<std::int64_t>() != nullptr;
+    };
+    if (visitor_.integer_keys && std::any_of(pairs.begin(), pairs.end(), is_integer))
+      visitor_.integer_keys(path_);
   }
 
   void visit_inside(const Value& value) {
@@ -188,6 +199,7 @@ class Walker {
       if (any_of(*values, holds_tensor)) visit_all(*values);
     }
     for (const Pairs* pairs : {&parts.kwargs, &parts.pairs}) {
+      note_integer_keys(*pairs);
       for (const auto& [key, item] : *pairs) {
         if (holds_tensor(item)) visit_under(path_key_of(key, item), item);
       }

@@ -136,6 +136,23 @@ std::optional<std::int64_t> newest_of(ckpt::RunCheckpoints& checkpoints, const f
   return point.step;
 }
 
+/// Throws if `path` is what Accelerator.save_state writes without FSDP, or a checkpoint of transformers'
+/// Trainer. The state of their optimizers is under the positions of the parameters.
+void refuse_state_of_python(const fs::path& path) {
+  if (fs::exists(path / ckpt::kManifestName)) return;
+  const auto has = [&](const char* name) { return fs::exists(path / name); };
+  const bool is_trainers = has("optimizer.pt") || has("scheduler.pt") || has("training_args.bin");
+  const bool is_plain = has("optimizer.bin") && !ckpt::saved_part(path, ckpt::kModelStem);
+  if (!is_trainers && !is_plain) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is {}, whose optimizer a training cannot go on with: its state is under the "
+                          "positions of the parameters, or in a form of its own",
+                          path.string(),
+                          is_trainers ? "a checkpoint of transformers' Trainer"
+                                      : "a state that Accelerate saved without FSDP"))
+      .hint(fmt::format("training.model.weights: {} begins a run with its weights", path.string()));
+}
+
 Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
   return config::blamed_on(kResume, loaded.settings, [&] {
     const fs::path file = path / ckpt::kRunStateName;
@@ -145,6 +162,7 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
                   fmt::format("'{}' is a save or a removal that has not finished", path.string()))
           .hint("name another checkpoint");
     }
+    refuse_state_of_python(path);
     const bool is_ours = fs::exists(file) || fs::exists(path / ckpt::kManifestName);
     if (!is_ours && (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
       log::info(fmt::format("resuming from '{}', which another program wrote", path.string()));

@@ -123,6 +123,26 @@ TEST(PickleDocumentTest, OrderedDictsAreMappings) {
   EXPECT_FALSE(document.root().dict());
 }
 
+// Python 2 pickles an OrderedDict as a call with a list of its entries, which may be lists or tuples.
+TEST(PickleDocumentTest, AnOrderedDictHasTheEntriesThatItIsMadeOf) {
+  const std::string start = "\200\002ccollections\nOrderedDict\n";
+  const std::string behind = "\205RU\001xK\003s.";
+  for (const char* argument :
+       {"](](U\001zK\001e](U\001yK\002ee", "]U\001zK\001\206a", "}(U\001zK\001U\001yK\002u"}) {
+    const std::string pickle = start + argument + behind;
+    const Document document(bytes_of(pickle));
+    const auto mapping = document.root().mapping();
+    ASSERT_TRUE(mapping);
+    EXPECT_EQ(mapping->key(0).text(), "z");
+    EXPECT_EQ(mapping->value(0).integer(), 1);
+    EXPECT_EQ(mapping->key(mapping->size() - 1).text(), "x");
+    EXPECT_EQ(mapping_of(parse(bytes_of(pickle)))->size(), mapping->size());
+  }
+  const std::string odd = start + "]K\001a\205R.";
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)Document(bytes_of(odd)); }),
+              HasSubstr("an entry of an OrderedDict that is not a pair"));
+}
+
 TEST(PickleDocumentTest, DescribesAsValuesAreDescribed) {
   for (const std::string& pickle :
        {"\x80\x02N."s, "\x80\x02\x88."s, "\x80\x02K\x05."s, "\x80\x02X\x01\x00\x00\x00z."s, "\x80\x02)."s,

@@ -111,6 +111,24 @@ TEST(PlanTorchTest, NestsByPathAndMakesListsOfWholeRangesOfIntegers) {
   EXPECT_TRUE(pickle::same(*at(&groups->at(0), "params"), Value(pickle::List{{Value("w.x")}})));
 }
 
+TEST(PlanTorchTest, DictsWithTheKeysOfAListStayDicts) {
+  constexpr std::int64_t k0 = 0;
+  const std::vector<Truth> truths{Truth::make({"state", k0, "step"}, DType::kFloat32, {}, 1),
+                                  Truth::make({"experts", k0}, DType::kInt8, {2}, 2),
+                                  Truth::make({"list", k0, k0}, DType::kInt8, {2}, 3)};
+  OutputState state = state_of(truths);
+  state.objects = {{{"param_groups", k0, "lr"}, 0.5}};
+  state.dicts = {{"experts"}, {"list", k0}, {"not", "selected"}};
+  const Archive archive(plan_torch_file("o.bin", state), truths);
+  // The first one is an optimizer's.
+  for (const char* key : {"state", "experts"})
+    EXPECT_NE(pickle::mapping_of(*at(&archive.value(), key)), nullptr) << key;
+  const pickle::Values* list = pickle::sequence_of(*at(&archive.value(), "list"));
+  ASSERT_NE(list, nullptr);
+  EXPECT_NE(pickle::mapping_of(list->at(0)), nullptr);
+  EXPECT_NE(pickle::sequence_of(*at(&archive.value(), "param_groups")), nullptr);
+}
+
 TEST(PlanTorchTest, TiedItemsShareAStorage) {
   const std::vector<Truth> truths{Truth::make({"a"}, DType::kFloat32, {2, 3}, 1),
                                   Truth::make({"b"}, DType::kFloat32, {2, 3}, 1),

@@ -146,6 +146,67 @@ TEST(LayoutTest, FlatNamesOfAnOptimizerEndInThoseOfWeights) {
   EXPECT_EQ(left_out(*checkpoint), "'optimizer' (2 tensors)");
 }
 
+// The flat names of Megatron-Core's torch_dist (also below NeMo's `module.`), of Adafactor, Shampoo, and of
+// the 8-bit states of bitsandbytes and torchao.
+TEST(LayoutTest, FlatNamesOfOptimizersOfOtherPrograms) {
+  const std::vector<std::string> states = {
+      "optimizer.state.exp_avg.a.w",
+      "chained_0.optimizer.state.fp32_param.a.w",
+      "chained_1.optimizer.distributed.dp_group_idx_1.param_state.exp_avg.a.w",
+      "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
+      "torch.float32).bucket_idx_0.param",
+      "optimizers.0.state.a.w.state1",
+      "opt_state.mu.a.w",
+      "trainer.optim_state_dict.a.w",
+      "state.a.w.exp_avg_sq_row",
+      "state.a.w.preconditioner.0",
+      "state.a.w.absmax1",
+      "run.state.a.w.exp_avg.codes",
+      "state.a.w.a_name_of_its_own"};
+  std::vector<StatePath> tensors{{"a.w"},        {"state.x"},       {"optimizer_head.w"},    {"optimal.w"},
+                                 {"b.w.absmax"}, {"net.state.a.w"}, {"net.state.a.w.absmax"}};
+  for (const std::string& name : states) tensors.push_back({name});
+  const auto checkpoint = made(tensors, {{"optimizer.optimizer.param_groups.0.lr/shard_0_1"},
+                                         {"rng_state/shard_0_1"},
+                                         {"a._extra_state/shard_0_1"}});
+  EXPECT_THAT(weights(*checkpoint), ElementsAre("a.w", "state.x", "optimizer_head.w", "optimal.w",
+                                                "b.w.absmax", "net.state.a.w", "net.state.a.w.absmax"));
+  const Layout layout = layout_of(*checkpoint);
+  EXPECT_THAT(left_out(*checkpoint),
+              HasSubstr("'optimizer' (2 tensors, 1 object), 'chained_0.optimizer' (1 tensor)"));
+  EXPECT_FALSE(layout.below({"optimizer.optimizer.param_groups.0.lr/shard_0_1"}));
+  EXPECT_FALSE(layout.below({"rng_state/shard_0_1"}));
+  EXPECT_TRUE(layout.below({"a._extra_state/shard_0_1"}));
+  // Each of them alone is an optimizer's, but for a name that no optimizer is known to use.
+  for (const std::string& name : states)
+    EXPECT_EQ(layout_of(*made({{name}})).is_optimizer,
+              !name.ends_with("of_its_own") && !name.starts_with("run"))
+        << name;
+  // Below the key of the weights, a module may have any name.
+  EXPECT_THAT(weights(*made({{"model", "a.w"}, {"model", "optimizer.w"}})),
+              ElementsAre("a.w", "optimizer.w"));
+}
+
+TEST(LayoutTest, AKeyOfAnOptimizerCountsAtAnyDepth) {
+  std::vector<StatePath> tensors{{"trainer", "state", "model", "w"}};
+  std::vector<StatePath> objects;
+  add_adamw({"trainer", "state", "optimizers", k0}, tensors, objects);
+  add_adamw({"trainer", "state", "optimizers", 1}, tensors, objects);
+  const auto deep = made(tensors, objects);
+  EXPECT_THAT(weights(*deep), ElementsAre("w"));
+  EXPECT_EQ(left_out(*deep), "'trainer.state.optimizers' (6 tensors, 4 objects)");
+  for (const char* key : {"optim", "optimizer", "optimizers", "opt_state", "optimizer_actor", "optim0"}) {
+    const auto checkpoint =
+        made({{"a", "b", "net", "w"}, {"a", "b", key, "mu", "w"}, {"a", "b", key, "nu", "w"}});
+    EXPECT_THAT(weights(*checkpoint), ElementsAre("w")) << key;
+    ASSERT_TRUE(optimizer_layout(*checkpoint)) << key;
+    const std::string root = std::string("a.b.") + key;
+    EXPECT_TRUE(chosen_layout(*checkpoint, root).is_optimizer) << key;
+    EXPECT_THAT(names(*checkpoint, chosen_layout(*checkpoint, root)), ElementsAre("mu.w", "nu.w")) << key;
+  }
+  EXPECT_THAT(weights(*made({{"a", "w"}, {"optimal", "w"}})), ElementsAre("a.w", "optimal.w"));
+}
+
 TEST(LayoutTest, WeightsThatAreCalledLikeMomentsAreWeights) {
   const auto flat = made({{"model", "prior"}, {"model", "block.prior.mu"}, {"model", "block.prior.sum"}});
   EXPECT_THAT(weights(*flat), ElementsAre("prior", "block.prior.mu", "block.prior.sum"));

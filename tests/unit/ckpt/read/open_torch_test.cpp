@@ -55,6 +55,33 @@ TEST(OpenTorchTest, ViewsOfAllSorts) {
   EXPECT_EQ(*checkpoint->read_object(0).get<double>(), 0.5);
 }
 
+// As DeepSpeed writes them: a parameter of ZeRO 3 is empty in the file of the model, which has its size
+// beside it.
+TEST(OpenTorchTest, PartsOfZeroAreNoTensors) {
+  const TempDir dir;
+  const auto size = [](int rows) {
+    return pickle::reduce(Global("torch", "Size"), {Value(Tuple{{rows, 2}})});
+  };
+  const Value empty = view_of("0", 6, 0, {0}, {1});
+  write_torch_file(dir / "model.pt",
+                   Dict{{{"module", Dict{{{"w", empty}, {"none", empty}, {"other", empty}}}},
+                         {"param_shapes", List{{Dict{{{"w", size(3)}, {"none", size(0)}}}}}}}},
+                   {kNumbers});
+  const auto model = open_torch(dir / "model.pt");
+  EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)read_tensor(*model, "module.w"); }),
+              HasSubstr("tensor 'module.w' is empty here, since DeepSpeed's ZeRO 3 has its elements"));
+  EXPECT_EQ(read_tensor(*model, "module.none"), "");
+  EXPECT_EQ(read_tensor(*model, "module.other"), "");
+  write_torch_file(
+      dir / "optimizer.pt",
+      Dict{{{"optimizer_state_dict", Dict{{{"zero_stage", 1}, {"fp32", view_of("0", 6, 0, {6}, {1})}}}}}},
+      {kNumbers});
+  const auto optimizer = open_torch(dir / "optimizer.pt");
+  EXPECT_THAT(
+      error_of(ErrorKind::kFailure, [&] { (void)read_tensor(*optimizer, "optimizer_state_dict.fp32"); }),
+      HasSubstr("in a file of one rank of DeepSpeed's ZeRO (zero_to_fp32.py"));
+}
+
 TEST(OpenTorchTest, ATensorAlone) {
   const TempDir dir;
   write_torch_file(dir / "t.pt", view_of("0", 6, 0, {6}, {1}), {kNumbers});

@@ -67,6 +67,24 @@ TEST_F(CheckpointSearchTest, ModelAndOptimizerOfEveryForm) {
   EXPECT_THAT(rejection(ErrorKind::kUsage, Want::kAny), HasSubstr("holds 6 checkpoints"));
 }
 
+TEST_F(CheckpointSearchTest, FoldersOfZeroAreRefusedByName) {
+  put("latest");
+  put("global_step2/mp_rank_00_model_states.pt");
+  for (const char* rank : {"0", "1"})
+    put(std::string("global_step2/zero_pp_rank_") + rank + "_mp_rank_00_optim_states.pt");
+  const auto named = HasSubstr("global_step2' is a checkpoint of DeepSpeed's ZeRO");
+  for (const Want want : {Want::kModel, Want::kOptimizer, Want::kAny})
+    EXPECT_THAT(rejection(ErrorKind::kFailure, want), named);
+  EXPECT_THAT(
+      error_of(ErrorKind::kFailure, [&] { (void)find_checkpoint(dir_ / "global_step2", Want::kModel); }),
+      named);
+  // A finished model beside it is taken, and a model's file that is named.
+  put("model.safetensors");
+  EXPECT_EQ(found(Want::kModel), "model.safetensors");
+  const auto file = dir_ / "global_step2/mp_rank_00_model_states.pt";
+  EXPECT_EQ(find_checkpoint(file, Want::kModel).path, file);
+}
+
 TEST_F(CheckpointSearchTest, AnOptimizerNeverStandsForAModel) {
   put("optimizer_0/.metadata");
   put("scheduler.bin");

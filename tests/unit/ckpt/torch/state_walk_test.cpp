@@ -49,6 +49,22 @@ TEST(StateWalkTest, EntersWhatDcpEnters) {
   EXPECT_THAT(found.objects, ElementsAre("groups.0.lr", "groups.0.betas", "names", "nested.0", "step"));
 }
 
+TEST(StateWalkTest, TellsDictsWithIntegerKeysFromLists) {
+  std::vector<std::string> dicts;
+  std::vector<std::string> objects;
+  StateVisitor visitor;
+  visitor.tensor = [](const StatePath&, const TorchTensor&, const Value&) {};
+  visitor.object = [&](const StatePath& path, const Value&) { objects.push_back(fqn_of(path)); };
+  visitor.integer_keys = [&](const StatePath& path) { dicts.push_back(fqn_of(path)); };
+  const Value entry = Dict{{{0, kTensor}}};
+  walk_state(Dict{{{"state", entry}, {"list", List{{entry, kTensor}}}, {"names", Dict{{{"w", kTensor}}}}}},
+             visitor);
+  EXPECT_THAT(dicts, ElementsAre("state", "list.0"));
+  // An optimizer that keeps nothing has an empty state, and no other empty dict counts.
+  walk_state(Dict{{{"state", Dict{}}, {"else", Dict{}}}}, visitor);
+  EXPECT_THAT(objects, ElementsAre("state"));
+}
+
 TEST(StateWalkTest, NoTensorIsLostInOtherContainers) {
   const Value instance = pickle::instance(Global("my", "Holder"), Dict{{{"weight", kTensor}, {"n", 1}}});
   const Value call = pickle::reduce(Global("my", "make"), {1, kTensor});
