@@ -28,7 +28,6 @@
 #include "core/machine/batch_system.hpp"
 #include "core/machine/gpus.hpp"
 #include "core/machine/python.hpp"
-#include "core/machine/value_shape.hpp"
 #include "core/machine/variables.hpp"
 
 namespace accel::cli {
@@ -68,22 +67,9 @@ struct Facts {
   std::map<std::string, std::string> variables = machine::relevant_variables(launch::merged_environment({}));
 };
 
-/// Paths that come from variables may have anything in them.
-std::string shown_path(const std::string& path) { return machine::shown(path, machine::Shape::kPath); }
-
 Worker find_worker() {
-  const fs::path self = fs::read_symlink("/proc/self/exe");
-  // The message of an error has the value of ACCEL_WORKER.
-  const auto shown_variable = [](const std::string& name) {
-    const auto value = environment_variable(name);
-    return value ? std::optional(shown_path(*value)) : std::nullopt;
-  };
   try {
-    return {shown_path(launch::find_worker(self, {}, environment_variable).string()), ""};
-  } catch (const Error&) {
-  }
-  try {
-    return {launch::find_worker(self, {}, shown_variable).string(), ""};
+    return {launch::find_worker(fs::read_symlink("/proc/self/exe"), {}, environment_variable).string(), ""};
   } catch (const Error& error) {
     return {"", error.advice().empty() ? error.message() : error.message() + "; " + error.advice()};
   }
@@ -106,7 +92,6 @@ Facts gather() {
   facts.shared = shared_memory();
   facts.gpus = machine::find_gpus(interrupted);
   facts.python = machine::find_python(environment_variable, interrupted);
-  facts.python.path = shown_path(facts.python.path);
   return facts;
 }
 

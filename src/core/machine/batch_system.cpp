@@ -4,32 +4,26 @@
 
 #include "base/error.hpp"
 #include "core/config/settings/scheduler.hpp"
-#include "core/machine/value_shape.hpp"
 
 namespace accel::machine {
 
 BatchSystem find_batch_system(const Environment& environment) {
   BatchSystem system;
-  // What is no number is not shown.
-  const auto number = [&](const char* name) -> std::optional<std::string> {
-    const auto value = environment(name);
-    return value ? std::optional(shown(*value, Shape::kPlain)) : std::nullopt;
-  };
-  if (const auto job = number("SLURM_JOB_ID")) {
-    const auto step = number("SLURM_STEP_ID");
+  if (const auto job = environment("SLURM_JOB_ID")) {
+    const auto step = environment("SLURM_STEP_ID");
     system.found.push_back(step ? fmt::format("Slurm, job {}, step {}", *job, *step)
                                 : fmt::format("Slurm, job {}", *job));
   }
   const auto add = [&](const char* name, const char* rank_name, const char* size_name) {
-    if (const auto size = number(size_name)) {
+    if (const auto size = environment(size_name)) {
       system.found.push_back(
-          fmt::format("{}, process {} of {}", name, number(rank_name).value_or("?"), *size));
+          fmt::format("{}, process {} of {}", name, environment(rank_name).value_or("?"), *size));
     }
   };
   add("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   add("PMI", "PMI_RANK", "PMI_SIZE");
   add("Kubeflow", "PET_NODE_RANK", "PET_NNODES");
-  if (const auto index = number("JOB_COMPLETION_INDEX"))
+  if (const auto index = environment("JOB_COMPLETION_INDEX"))
     system.found.push_back(fmt::format("Kubernetes, completion index {}", *index));
   try {
     const config::SchedulerSettings settings = config::settings_from_scheduler(environment);
