@@ -123,7 +123,7 @@ def test_weights_of_an_earlier_end_are_not_taken_for_those_of_this_one(accel, tm
     accel("launch", resume_cases.config(tmp_path, CASE, 2))
     start = tmp_path / "start"
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_2/pytorch_model_fsdp_0", start)
-    (start / "config.json").write_text("{}")
+    (start / "config.json").write_text(json.dumps({"model_type": "tiny"}))
     shutil.rmtree(tmp_path / "out")
     options = {"model.weights": str(start), "checkpoint.export": "safetensors"}
     accel("launch", resume_cases.config(tmp_path, CASE, 2, **options))
