@@ -24,8 +24,7 @@ constexpr std::size_t kReadAhead = 2;
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
   const ModelNotes notes = parse_notes(accel_json);
   require_inputs(config, notes.inputs);
-  const bool shifts = config.loss == "model" && notes.shifts_labels;
-  return shifts ? Labels::kInputs : Labels::kNextTokens;
+  return labels_for(config, notes);
 }
 
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
@@ -51,6 +50,7 @@ Batch TrainingBatches::next() {
   Batch batch = data_.to_device(read.fields, device_);
   batch.tokens = data_.tokens_of(read.samples).value_or(batch.tokens);
   if (compares_labels_ && batch.counted == 0) warn_of_uncounted(read.samples);
+  batch.numbers = read.samples;
   return batch;
 }
 
