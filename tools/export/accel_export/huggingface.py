@@ -64,27 +64,41 @@ class Directory:
     def is_causal(self):
         return self.cls.__name__ in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()) or self.cls.__name__.endswith("ForCausalLM")
 
+    def experts(self):
+        """How transformers computes experts, if the model has any: grouped_mm, or batched_mm, which copies the weights of the
+        experts of each token. Tracing on the meta device and compiled code need the latter."""
+        if not self.cls._can_set_experts_implementation():
+            return {}
+        is_grouped = (self.options.is_program or self.options.weights) and not self.options.compile
+        return {"experts_implementation": "grouped_mm" if is_grouped else "batched_mm"}
+
+    def with_experts_that_fit(self, model):
+        """aten::_grouped_mm takes weights alone whose rows and columns have a multiple of 16 bytes."""
+        experts = [module for module in model.modules() if hasattr(module, "is_transposed")]
+        sizes = [size for module in experts for parameter in module.parameters() if parameter.dim() == 3 for size in parameter.shape[1:]]
+        if any(size % 8 for size in sizes):  # Of 16 bits.
+            model.set_experts_implementation("batched_mm")
+        return model
+
     def make(self, config):
-        """Makes a model of random values. Its experts, if it has any, are computed without operators of transformers' own."""
-        experts = {"experts_implementation": "batched_mm"} if self.cls._can_set_experts_implementation() else {}
+        """Makes a model of random values."""
         with named(f"making {self.cls.__name__} of config.json", None, lambda error: "correct the value in config.json or in --set"):
-            return self.cls._from_config(config, dtype=torch.float32, **experts)
+            return self.with_experts_that_fit(self.cls._from_config(config, dtype=torch.float32, **self.experts()))
 
     def with_weights(self):
         """The model of the directory with its weights."""
-        experts = {"experts_implementation": "batched_mm"} if self.cls._can_set_experts_implementation() else {}
         torch.manual_seed(0)
         hint = "--weights needs the model's weights in the directory, as save_pretrained writes them"
         with named("reading the weights", None, lambda error: hint):
             model, loaded = self.cls.from_pretrained(self.path, config=self.config, dtype=torch.float32, output_loading_info=True,
-                                                     **experts)
+                                                     **self.experts())
         if new := sorted({*loaded["missing_keys"], *(str(key) for key in loaded["mismatched_keys"])}):
             shown = f"{', '.join(new[:3])}{' and others' if len(new) > 3 else ''}"
             if not self.options.architecture:
                 raise Refused(f"the weights of '{self.path}' lack {len(new)} tensors of {self.cls.__name__}, which would get random "
                               f"values: {shown}\nhint: if they are to begin anew, as a new head does, name the class with --class")
             print(f"new, with random values: {shown}", flush=True)
-        return self.subject(model)
+        return self.subject(self.with_experts_that_fit(model))
 
     def without_values(self):
         """The model with parameters that take no memory."""
