@@ -403,8 +403,9 @@ def test_experts_are_grouped_as_in_transformers(accel, tmp_path, dtype):
             module.zero_grad()
             first(module(ids)).float().square().mean().backward()
         assert torch.equal(first(imported(ids)), first(model(ids)))
-        for name, parameter in model.named_parameters():
-            assert torch.equal(dict(imported.named_parameters())[name].grad, parameter.grad), name
+        for name, parameter in model.named_parameters():  # They are sums in another order.
+            off = (dict(imported.named_parameters())[name].grad - parameter.grad).float().norm()
+            assert off <= 16 * torch.finfo(dtype).eps * parameter.grad.float().norm(), name
 
 
 def test_memory_that_is_shared_in_part_is_refused(accel, tmp_path):
