@@ -239,6 +239,17 @@ def test_changes_that_numbers_depend_on_are_named(accel, tmp_path):
     assert said.count("resuming: ") == 3
 
 
+def test_a_data_file_that_the_manifest_does_not_list_ends_the_launch(accel, stopped):
+    """Nothing says that its bytes are those that were saved."""
+    file = newer(stopped) / "accel_manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["files"] = [listed for listed in manifest["files"] if listed["name"] != SHARDS[1]]
+    file.write_text(json.dumps(manifest))
+    said = launch(accel, stopped, code=5)
+    assert f"{SHARDS[1]}' holds tensors, and accel_manifest.json does not list it" in said
+    assert "mismatch: " in accel("verify", newer(stopped), code=5).stdout
+
+
 @pytest.mark.parametrize("name", ["trainer_state.json", "accel_manifest.json"])
 def test_a_checkpoint_of_a_newer_version_stays_and_ends_the_launch(accel, stopped, name):
     file = newer(stopped) / name

@@ -227,6 +227,42 @@ def test_a_run_goes_on_at_another_world_size_and_in_python(accel, net, tmp_path,
     require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, True, tmp_path / "merged")
 
 
+class Late(nn.Module):
+    """One of its parameters has a gradient from the fourth step on."""
+
+    def __init__(self):
+        super().__init__()
+        self.early = nn.Parameter(torch.randn(5))
+        self.late = nn.Parameter(torch.randn(5))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, ids):
+        self.calls.add_(1)
+        loss = self.early.square().sum()
+        if float(self.calls) > 3:
+            loss = loss + (self.late * ids.float().mean()).square().sum()
+        return loss / 1024.0
+
+
+def test_the_first_step_of_a_parameter_has_no_dampening_after_a_resume(accel, tmp_path):
+    """torch.optim.SGD begins a momentum with the whole gradient, in whichever step the first one comes."""
+    model = Late()
+    torch.jit.script(model).save(str(tmp_path / "net.pt"))
+    for steps in (2, 5):
+        said = accel("launch", config_of(tmp_path, 1, "sgd momentum", steps)).stderr
+    assert "resumed from" in said and "no state" not in said
+    optimizers = make_peers(model, "sgd momentum")
+    for _, (batch,) in zip(range(5), batches(1)):
+        model.zero_grad()
+        model(batch).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_5", tmp_path / "merged")
+    merged = load_file(tmp_path / "merged/model.safetensors")
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(merged[name], parameter.detach(), rtol=1e-6, atol=0)
+
+
 def test_groups_have_their_own_rates_and_optimizers(accel, net, tmp_path):
     frozen = net.cube.detach().clone()
     config = config_of(tmp_path, 2, "adamw", STEPS, **{"optimizer.groups": [

@@ -365,6 +365,8 @@ class Packed(torch.nn.Module):
         y = self.up(x)
         if self.how == "chunk":
             gate, up = y.chunk(2, -1)
+        elif self.how == "activation":
+            gate, up = torch.nn.functional.silu(y).chunk(2, -1)
         elif self.how == "slice":
             half = y.size(2) // 2
             gate, up = y[:, :, :half], y[:, :, half:]
@@ -392,7 +394,7 @@ def test_what_tensor_parallelism_cannot_do_is_refused(accel, tmp_path):
             assert "is [4, 32, 16] on this rank, and the model's code views it as [-1, 4, 8], in which -1 is not the" in error
         if name == "heads":
             assert "a size that the model's code has as a constant must be -1 there" in error
-    for how in ("chunk", "slice", "unflatten", "neighbours"):
+    for how in ("chunk", "activation", "slice", "unflatten", "neighbours"):
         torch.jit.script(Packed(how)).save(str(tmp_path / f"{how}.pt"))
         error = launch(tmp_path / f"{how}.pt", rules, 0 if how == "neighbours" else 6)
         if how != "neighbours":

@@ -1,5 +1,7 @@
 #include "ckpt/store/best_checkpoint.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -49,6 +51,14 @@ std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,
 
 std::string held_out_setting(const std::string& set) {
   return "contents of training.data.eval" + (set.empty() ? "" : "_sets." + set) + " (CRC-32 of samples)";
+}
+
+std::string held_out_value(std::uint32_t fingerprint, std::int64_t length) {
+  return fmt::format("{:08x}{}", fingerprint, length > 0 ? fmt::format(", {} tokens a sample", length) : "");
+}
+
+bool are_same_held_out(const std::string& one, const std::string& other) {
+  return one == other || one.starts_with(other + ",") || other.starts_with(one + ",");
 }
 
 std::map<std::int64_t, double> reported_values(const fs::path& metrics, const std::string& key) {
@@ -106,7 +116,7 @@ std::optional<std::int64_t> best_checkpoint(const RunCheckpoints& checkpoints,
     const auto data = settings.find(key);
     if (data == settings.end()) continue;
     if (newest.empty()) newest = data->second;
-    if (data->second != newest) values.erase(*step);
+    if (!are_same_held_out(data->second, newest)) values.erase(*step);
   }
   return best_step(steps, values, metric);
 }

@@ -41,6 +41,10 @@ class BestMetric {
 /// The key in RunState::settings of the fingerprint of a set of held-out data, whose name is that of
 /// config::HeldOutData.
 [[nodiscard]] std::string held_out_setting(const std::string& set);
+/// Its value: the fingerprint, and the tokens of a sample if the configuration sets them.
+[[nodiscard]] std::string held_out_value(std::uint32_t fingerprint, std::int64_t length);
+/// Whether two such values are of the same data. Earlier versions wrote the fingerprint alone.
+[[nodiscard]] bool are_same_held_out(const std::string& one, const std::string& other);
 
 /// The one of `steps`, which ascend, with the best value, of equals the last. Nothing if none has a value.
 [[nodiscard]] std::optional<std::int64_t> best_step(const std::vector<std::int64_t>& steps,

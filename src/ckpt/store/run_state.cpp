@@ -56,6 +56,8 @@ RunState run_state_of(const json& document) {
   state.optimizer_steps = count_at(document, "optimizer_steps", 0, state.step);
   if (document.contains("parameter_steps"))
     state.parameter_steps = count_at(document, "parameter_steps", 0, state.optimizer_steps);
+  if (const auto names = document.find("without_gradient"); names != document.end())
+    state.without_gradient = names->get<std::vector<std::string>>();
   state.epoch = number_at(document, "epoch");
   state.lr = number_at(document, "lr");
   if (!document.at("seed").is_number_unsigned()) throw_corrupt("'seed' is not a whole number of at least 0");
@@ -138,6 +140,7 @@ std::string encode_run_state(const RunState& state) {
                      {"shuffle", state.data.shuffle}}},
                    {"settings", state.settings}};
   if (state.parameter_steps) document["parameter_steps"] = *state.parameter_steps;
+  if (!state.without_gradient.empty()) document["without_gradient"] = state.without_gradient;
   if (state.samples_trained) document["samples_trained"] = *state.samples_trained;
   for (const auto& [name, sum] : state.metrics_since_log)
     document["metrics_since_log"][name] = {{"sum", sum.sum}, {"steps", sum.steps}};

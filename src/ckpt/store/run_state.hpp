@@ -74,6 +74,9 @@ struct RunState {
   /// The steps of the parameter that has the most: another one may have had no gradient in some. Earlier
   /// versions did not write it.
   std::optional<std::int64_t> parameter_steps;
+  /// The parameters that have had no gradient and whose first step is another one than the rest, as with the
+  /// dampening of SGD, whose state says no number of steps.
+  std::vector<std::string> without_gradient;
   double epoch = 0;  ///< The epochs that are done, with a fraction.
   double lr = 0;     ///< The learning rate of the last step.
   std::uint64_t seed = 0;

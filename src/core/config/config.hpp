@@ -333,6 +333,11 @@ struct TrainingConfig {
   bool only_evaluates = false;  ///< The model is evaluated on data.eval and not trained (`accel evaluate`).
   std::vector<std::string> metrics_command;  ///< Gets what metrics.jsonl has on its standard input.
   bool tensorboard = false;                  ///< What metrics.jsonl has is written for TensorBoard as well.
+
+  /// Whether evaluations decide about the learning rate, the end of the run or the checkpoint that is kept.
+  [[nodiscard]] bool follows_evaluations() const {
+    return lr_scheduler.follows_held_out_loss() || early_stopping.patience > 0 || checkpoint.keep_best;
+  }
 };
 
 struct LaunchConfig {

@@ -33,7 +33,8 @@ struct SentRange {
   ckpt::SummedRange range;
 };
 
-/// Returns the ranges that this rank has read of the files of the manifest, as bytes for the other ranks.
+/// Returns the ranges that this rank has read of the files of the manifest, as bytes for the other ranks. A
+/// data file of the checkpoint that the manifest does not list is an Error of kind kCorrupt.
 std::vector<std::byte> encoded(const fs::path& directory, const ckpt::Manifest& manifest,
                                ckpt::ReadSums& sums) {
   std::map<std::string, std::uint64_t> numbers;
@@ -41,8 +42,15 @@ std::vector<std::byte> encoded(const fs::path& directory, const ckpt::Manifest& 
   const fs::path root = directory.lexically_normal();
   std::vector<SentRange> sent;
   for (const auto& [path, ranges] : sums.take()) {
-    const auto number = numbers.find(fs::path(path).lexically_normal().lexically_relative(root).string());
-    if (number == numbers.end()) continue;
+    const std::string name = fs::path(path).lexically_normal().lexically_relative(root).string();
+    const auto number = numbers.find(name);
+    if (number == numbers.end()) {
+      if (name.starts_with("..") || !name.ends_with(".distcp")) continue;
+      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' holds tensors, and {} does not list it, so that "
+                                                   "nothing says that it is the file that was saved",
+                                                   path, ckpt::kManifestName))
+          .hint(fmt::format("`accel verify {}` lists what is damaged", directory.string()));
+    }
     for (const ckpt::SummedRange& range : ranges) sent.push_back({number->second, range});
   }
   const auto bytes = std::as_bytes(std::span(sent));

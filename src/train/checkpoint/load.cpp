@@ -173,7 +173,8 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
   for (std::size_t i = 0; i < used_optimizers(optimizer).size(); ++i)
     optimizer_parts.push_back(part_to_resume(directory, ckpt::kOptimizerStem, static_cast<int>(i)));
   const KnownSteps known{run.state.optimizer_steps,
-                         run.state.parameter_steps.value_or(run.state.optimizer_steps)};
+                         run.state.parameter_steps.value_or(run.state.optimizer_steps),
+                         run.state.without_gradient};
   const LoadedOptimizer loaded =
       load_optimizer(optimizer_parts, known, optimizer, model.groups().place().shard, sums);
   const int parts = static_cast<int>(optimizer_parts.size());

@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 /// Reads the state of an optimizer, parameter by parameter.
 class OptimizerReader {
  public:
-  OptimizerReader(const fs::path& path, std::int64_t uncounted_steps, ckpt::ReadSums* sums)
-      : tensors_(path, CheckpointTensors::Part::kOptimizer), uncounted_steps_(uncounted_steps) {
+  OptimizerReader(const fs::path& path, const KnownSteps& known, ckpt::ReadSums* sums)
+      : tensors_(path, CheckpointTensors::Part::kOptimizer), known_(known) {
     tensors_.note_in(sums);
   }
 
@@ -42,7 +42,7 @@ class OptimizerReader {
       const Found& parameter = found.back();
       if (!parameter.is_there) without_.push_back(spec.fqns.front());
       steps.push_back(!parameter.is_there         ? 0
-                      : parameter.step == nullptr ? uncounted_steps_
+                      : parameter.step == nullptr ? uncounted_steps(spec)
                                                   : steps_of(*parameter.step, spec));
     }
     for (const ShardPiece& piece : pieces_of(layout, layout.is_replicated() ? 0 : shard)) {
@@ -125,6 +125,11 @@ class OptimizerReader {
         .hint("is it of another training.optimizer?");
   }
 
+  [[nodiscard]] std::int64_t uncounted_steps(const ParameterSpec& spec) const {
+    const std::vector<std::string>& unused = known_.without_gradient;
+    return std::find(unused.begin(), unused.end(), spec.fqns.front()) == unused.end() ? known_.uncounted : 0;
+  }
+
   std::int64_t steps_of(const Tensor& tensor, const ParameterSpec& spec) {
     float steps = -1;
     if (tensor.shape.empty() && can_read_as(tensor.dtype, ckpt::DType::kFloat32))
@@ -152,7 +157,7 @@ class OptimizerReader {
   }
 
   CheckpointTensors tensors_;
-  std::int64_t uncounted_steps_;
+  const KnownSteps& known_;
   std::vector<std::string> without_;
 };
 
@@ -164,7 +169,7 @@ LoadedOptimizer load_optimizer(const std::vector<fs::path>& paths, const KnownSt
   LoadedOptimizer loaded;
   std::vector<std::vector<std::int64_t>> parameter_steps(optimizer.states().size());
   for (std::size_t part = 0; part < paths.size(); ++part) {
-    OptimizerReader reader(paths[part], known.uncounted, sums);
+    OptimizerReader reader(paths[part], known, sums);
     for (std::size_t i = 0; i < optimizer.states().size(); ++i) {
       const OptimizerState& state = optimizer.states()[i];
       const OptimizerGroup& group = optimizer.plan().groups()[state.range.group];

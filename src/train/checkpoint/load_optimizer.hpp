@@ -24,6 +24,8 @@ struct KnownSteps {
   std::optional<std::int64_t> optimizer;
   /// Those of each parameter with state whose optimizer does not count steps, such as torch.optim.SGD.
   std::int64_t uncounted = 1;
+  /// Those of them that have done no step, by name.
+  std::vector<std::string> without_gradient;
 };
 
 /// Restores the state of `optimizer` from checkpoints of optimizers, or from one that holds the state beside

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,11 +43,11 @@ at::Tensor read_tensor(CheckpointTensors& tensors, const std::string& name,
 
 }  // namespace
 
-RankState rank_state(const ShardedModel& model, bool adapter_only, int rank) {
+RankState rank_state(const ShardedModel& model, const NamedTensors& persistent, bool adapter_only, int rank) {
   RankState state;
   const bool in_model = rank == 0 && !adapter_only;
   if (!in_model && (rank == 0 || !model.broadcasts_buffers())) {
-    for (const auto& [name, tensor] : model.persistent_buffers())
+    for (const auto& [name, tensor] : persistent)
       add_whole(state, {"training", name_of_rank(rank), "buffers", name}, tensor);
   }
   const std::vector<FlatBuffer*>& buffers = model.trainable_buffers();
@@ -64,11 +65,13 @@ RankState rank_state(const ShardedModel& model, bool adapter_only, int rank) {
 }
 
 void restore_buffers(CheckpointTensors& tensors, ShardedModel& model, int rank) {
+  std::map<std::string, at::Tensor> values;
   for (const auto& [name, buffer] : model.persistent_buffers()) {
-    const at::Tensor value = read_tensor(tensors, name_of_rank(rank) + ".buffers." + name,
-                                         buffer.sizes().vec(), buffer.scalar_type());
-    if (value.defined()) model.set_persistent_buffer(name, value);
+    at::Tensor value = read_tensor(tensors, name_of_rank(rank) + ".buffers." + name, buffer.sizes().vec(),
+                                   buffer.scalar_type());
+    if (value.defined()) values.emplace(name, std::move(value));
   }
+  model.set_persistent_buffers(values);
 }
 
 void restore_rank_state(CheckpointTensors& tensors, ShardedModel& model, int rank) {

@@ -17,8 +17,8 @@ inline constexpr const char* kRankStateDirectory = "training_state";
 /// the ranks other than 0, whose running statistics differ from rank 0's, and the error feedback and factors
 /// of PowerSGD. With `adapter_only` those of rank 0 are among them, because the model's part has none. Empty
 /// if no rank has any. Every rank computes the same items for `rank`, but the tensors of `sources` are those
-/// of the calling rank.
-RankState rank_state(const ShardedModel& model, bool adapter_only, int rank);
+/// of the calling rank. `persistent` is ShardedModel::persistent_buffers(), which walks all modules.
+RankState rank_state(const ShardedModel& model, const NamedTensors& persistent, bool adapter_only, int rank);
 
 /// Gives the model the persistent buffers that `rank` wrote, if it wrote any. Throws Error (kUsage) for one
 /// of another shape.

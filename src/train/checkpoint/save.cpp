@@ -95,8 +95,9 @@ Error as_error(const std::exception& error) {
 
 /// Whether any rank has something for itself. Rank 0 may have nothing where all others have.
 bool has_rank_state(const ShardedModel& model, bool adapter_only) {
-  return !rank_state(model, adapter_only, 0).items.empty() ||
-         !rank_state(model, adapter_only, model.groups().mesh().size() - 1).items.empty();
+  const NamedTensors persistent = model.persistent_buffers();
+  return !rank_state(model, persistent, adapter_only, 0).items.empty() ||
+         !rank_state(model, persistent, adapter_only, model.groups().mesh().size() - 1).items.empty();
 }
 
 }  // namespace
@@ -180,12 +181,16 @@ std::vector<SavedPart> CheckpointSaver::parts_of(double scale) const {
   }
   if (!has_rank_state(model_, config_.checkpoint.adapter_only)) return parts;
   // Training changes what each rank has for itself, so the items of all ranks are taken now.
+  const NamedTensors persistent = model_.persistent_buffers();
+  const auto state_of = [&](int of) {
+    return rank_state(model_, persistent, config_.checkpoint.adapter_only, of);
+  };
   std::vector<std::vector<ckpt::DcpItem>> items(static_cast<std::size_t>(mesh.size()));
   for (int of = 0; rank == 0 && of < mesh.size(); ++of)
-    items[static_cast<std::size_t>(of)] = rank_state(model_, config_.checkpoint.adapter_only, of).items;
-  parts.push_back(
-      part_of(kRankStateDirectory, rank, rank_state(model_, config_.checkpoint.adapter_only, rank),
-              [items = std::move(items)](int of) { return items.at(static_cast<std::size_t>(of)); }));
+    items[static_cast<std::size_t>(of)] = state_of(of).items;
+  parts.push_back(part_of(kRankStateDirectory, rank, state_of(rank), [items = std::move(items)](int of) {
+    return items.at(static_cast<std::size_t>(of));
+  }));
   return parts;
 }
 

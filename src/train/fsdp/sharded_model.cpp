@@ -473,8 +473,8 @@ void ShardedModel::reset_hook_state() {
 
 void ShardedModel::set_training(bool training) { module_.train(training); }
 
-std::vector<std::pair<std::string, at::Tensor>> ShardedModel::persistent_buffers() const {
-  std::vector<std::pair<std::string, at::Tensor>> buffers;
+NamedTensors ShardedModel::persistent_buffers() const {
+  NamedTensors buffers;
   for (const auto& buffer : module_.named_buffers(/*recurse=*/true)) {
     if (std::find(non_persistent_.begin(), non_persistent_.end(), buffer.name) != non_persistent_.end())
       continue;
@@ -485,10 +485,11 @@ std::vector<std::pair<std::string, at::Tensor>> ShardedModel::persistent_buffers
   return buffers;
 }
 
-void ShardedModel::set_persistent_buffer(const std::string& name, const at::Tensor& value) {
+void ShardedModel::set_persistent_buffers(const std::map<std::string, at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   for (const auto& buffer : module_.named_buffers(/*recurse=*/true)) {
-    if (buffer.name == name) at::Tensor(buffer.value).copy_(value);
+    const auto value = values.find(buffer.name);
+    if (value != values.end()) at::Tensor(buffer.value).copy_(value->second);
   }
 }
 

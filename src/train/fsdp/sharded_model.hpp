@@ -33,6 +33,8 @@
 
 namespace accel::train {
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
 struct ShardingOptions {
   config::FsdpConfig fsdp;
   config::OptimizerConfig optimizer;
@@ -119,15 +121,15 @@ class ShardedModel {
   [[nodiscard]] BufferPool& pool() const { return *pool_; }
   /// The model's buffers by name (running statistics, ...), the same on every rank, without the
   /// non-persistent ones.
-  [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
+  [[nodiscard]] NamedTensors persistent_buffers() const;
 
   /// The linears of a model that computes in float8.
   [[nodiscard]] const std::optional<Float8Linears>& float8() const { return float8_; }
 
   /// Whether every forward uses rank 0's buffers, as with DistributedDataParallel.
   [[nodiscard]] bool broadcasts_buffers() const { return buffer_broadcast_.has_value(); }
-  /// Copies `value` into the buffer `name` of this rank alone.
-  void set_persistent_buffer(const std::string& name, const at::Tensor& value);
+  /// Copies values into the buffers of these names, of this rank alone.
+  void set_persistent_buffers(const std::map<std::string, at::Tensor>& values);
   /// From where the hooks power_sgd draw their seeds.
   [[nodiscard]] NumpyRandom& hook_seeds() const { return *hook_seeds_; }
 

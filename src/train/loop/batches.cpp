@@ -1,5 +1,6 @@
 #include "train/loop/batches.hpp"
 
+#include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "preflight/model_inputs.hpp"
 #include "preflight/resumed_data.hpp"
 #include "structure/model_notes.hpp"
+#include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
 
@@ -19,7 +21,27 @@ namespace {
 /// How many micro-batches are read before they are used.
 constexpr std::size_t kReadAhead = 2;
 
+at::Tensor classes_without_weight(const config::ModelConfig& model) {
+  return at::tensor(model.class_weights).eq(0).nonzero().flatten();
+}
+
+/// Whether one of the labels that count is of a class that weighs something.
+bool has_weight(const config::ModelConfig& model, const at::Tensor& targets) {
+  const at::Tensor weightless = classes_without_weight(model);
+  if (weightless.numel() == 0) return true;
+  return at::isin(targets.to(at::kLong), weightless)
+      .logical_not_()
+      .logical_and_(counted_targets(targets))
+      .any()
+      .item<bool>();
+}
+
 }  // namespace
+
+std::string_view uncounted_labels(const config::ModelConfig& model) {
+  return classes_without_weight(model).numel() == 0 ? "all are -100"
+                                                    : "all are -100 or of classes whose weight is 0";
+}
 
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
   const ModelNotes notes = parse_notes(accel_json);
@@ -31,7 +53,7 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
                                  std::uint64_t seed, const DataParallel& ranks, at::Device device)
     : config_(config),
-      compares_labels_(model.has_classes()),
+      model_(model),
       data_(Samples::open(config.train, model)),
       seed_(seed),
       rank_(ranks.rank),
@@ -50,7 +72,18 @@ Batch TrainingBatches::next() {
   at_ = read.after;
   Batch batch = data_.to_device(read.fields, device_);
   batch.tokens = data_.tokens_of(read.samples).value_or(batch.tokens);
-  if (compares_labels_ && batch.counted == 0) warn_of_uncounted(read.samples);
+  if (!model_.has_classes()) return batch;
+  if (!has_weight(model_, batch.host_targets)) {
+    const auto ignored = [](const at::Tensor& targets) {
+      return at::full(targets.sizes(), kIgnoredTarget, targets.options().dtype(at::kLong));
+    };
+    for (auto& [name, tensor] : batch.fields) {
+      if (name == model_.targets) tensor = ignored(tensor);
+    }
+    batch.host_targets = ignored(batch.host_targets);
+    batch.counted = 0;
+  }
+  if (batch.counted == 0) warn_of_uncounted(read.samples);
   return batch;
 }
 
@@ -76,10 +109,10 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
   if (power != uncounted_) return;
   const std::string how_many =
       uncounted_ == 1 ? "" : fmt::format("; {} micro-batches of this rank were so", uncounted_);
-  log::warn(
-      fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100; its step is the "
-                  "mean over the other micro-batches{}",
-                  data_.source().position(samples.front()), samples.size(), how_many));
+  log::warn(fmt::format(
+      "{}: no label of the {} samples of this micro-batch counts, {}; its step is the mean over "
+      "the other micro-batches{}",
+      data_.source().position(samples.front()), samples.size(), uncounted_labels(model_), how_many));
 }
 
 double TrainingBatches::epoch() const { return at_.plan.epochs(at_.epoch, place().samples_done); }

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@ namespace accel::train {
 /// shifts labels. Throws Error (kUsage) if the configured inputs are those of forward, as the notes name
 /// them, in another order.
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
+
+/// Says which labels do not count, of a batch that has no other.
+[[nodiscard]] std::string_view uncounted_labels(const config::ModelConfig& model);
 
 /// The training batches of one data rank, epoch after epoch without end. A thread reads the next ones while
 /// the last one is used. What this says of epochs and places is of those that next() has returned.
@@ -42,6 +46,7 @@ class TrainingBatches {
   /// Returns the next micro-batch. If cross_entropy compares with its labels and none of them counts, a
   /// warning says so, of the first one, the tenth, the hundredth and so on. Afterwards last_of_epoch() says
   /// whether an epoch ends with it.
+  /// Labels that are all of classes of weight 0 count as little as -100: a mean by such weights is 0/0.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return at_.is_end_of_epoch(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
@@ -78,7 +83,7 @@ class TrainingBatches {
   [[nodiscard]] std::int64_t samples_per_step() const;
 
   config::DataConfig config_;
-  bool compares_labels_;
+  config::ModelConfig model_;
   Samples data_;
   std::uint64_t seed_;
   int rank_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -14,6 +15,7 @@
 #include "train/loop/batches.hpp"
 #include "train/loop/loss.hpp"
 #include "train/loop/model_loss.hpp"
+#include "train/loop/step.hpp"
 
 namespace accel::train {
 
@@ -42,7 +44,7 @@ std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
 Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
                     Labels labels, at::Device device) {
   const DataParallel ranks = model.groups().data();
-  Group& group = model.groups().mean();
+  Group& world = model.groups().world();
   const at::NoGradGuard no_grad;
   model.set_training(false);
   const std::int64_t all = data.source().size();
@@ -52,6 +54,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   at::Tensor loss_sum;  // The sums, in float64, are read once, so that the host runs ahead of a GPU.
   at::Tensor weight_sum;
   at::Tensor right_sum;
+  at::Tensor nll_sum;
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * ranks.size + ranks.rank) * batch;
@@ -74,20 +77,25 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
     loss_sum = sum_of(loss_sum, (loss * labels_weight).masked_fill(labels_weight.eq(0), 0));
     weight_sum = sum_of(weight_sum, labels_weight);
     right_sum = sum_of(right_sum, forward.right.to(at::kDouble));
+    nll_sum = sum_of(nll_sum, forward.nll.to(at::kDouble) * weight);
   }
   model.set_training(true);
   const double order = model.take_collective_order();
   const auto own = [](const at::Tensor& sum, double otherwise) {
     return sum.defined() ? SplitNumber(sum) : SplitNumber(otherwise);
   };
+  // Ranks of tensor parallelism evaluate the same batches. The sums are over them too, so that every rank has
+  // the same bits: learning rates and early stopping follow them.
   const std::vector<double> sums =
-      sum_over_ranks(std::array<SplitNumber, 6>{own(loss_sum, 0), seen, own(right_sum, 0), order,
-                                                order * order, own(weight_sum, seen)},
-                     group);
-  require_one_order(sums[3], sums[4], group.size(), "the evaluation");
+      sum_over_ranks(std::array<SplitNumber, 7>{own(loss_sum, 0), seen, own(right_sum, 0), order,
+                                                order * order, own(weight_sum, seen), own(nll_sum, 0)},
+                     world);
+  require_one_order(sums[3], sums[4], world.size(), "the evaluation");
   // Without any label that counts they are not numbers, as of a single batch.
-  Evaluation result{sums[0] / sums[5], std::nullopt};
-  if (has_classes) result.accuracy = sums[2] / sums[1];
+  Evaluation result{without_sign_of_nan(sums[0] / sums[5]), std::nullopt, std::nullopt};
+  if (!has_classes) return result;
+  result.accuracy = sums[2] / sums[1];
+  result.perplexity = std::exp(without_sign_of_nan(sums[6] / sums[1]));
   return result;
 }
 

@@ -17,6 +17,9 @@ struct Evaluation {
   double loss = 0;
   /// The part of these labels whose class has the largest logit; absent if the model computes its loss.
   std::optional<double> accuracy;
+  /// The exponential of the mean negative log-likelihood of these labels, whatever class weights, label
+  /// smoothing and z-loss the loss has; absent if the model computes its loss.
+  std::optional<double> perplexity;
 };
 
 /// A set of held-out data. The name is that of config::HeldOutData.
@@ -29,8 +32,9 @@ struct HeldOutSamples {
 std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
                                           const InputDtypes& input_dtypes);
 
-/// Evaluates the model on held-out data, without gradients and in evaluation mode. Collective: a rank that
-/// has run out of batches takes part in the others' gathers with a batch that does not count.
+/// Evaluates the model on held-out data, without gradients and in evaluation mode. All ranks get the same
+/// bits. Collective: a rank that has run out of batches takes part in the others' gathers with a batch that
+/// does not count.
 Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
                     Labels labels, at::Device device);
 

@@ -55,7 +55,7 @@ void evaluate_only(const config::Config& config, at::Device device, Group& group
   };
   nlohmann::ordered_json result = {{"loss", number(evaluation.loss)}, {"samples", data.source().size()}};
   if (evaluation.accuracy) {
-    result["perplexity"] = number(std::exp(evaluation.loss));
+    result["perplexity"] = number(*evaluation.perplexity);
     result["accuracy"] = number(*evaluation.accuracy);
   }
   write_file_atomically(training.output_dir / kEvaluationFile, result.dump() + "\n");

@@ -56,6 +56,7 @@ class HeadPass {
     const at::TensorOptions numbers = head_.hidden.options().dtype(at::kDouble);
     loss_ = at::zeros({}, numbers);
     right_ = at::zeros({}, numbers.dtype(at::kLong));
+    nll_ = at::zeros({}, numbers);
     divisor_ = targets_.class_weights.defined()
                    ? targets_.class_weights.index_select(0, of_rows(targets_.classes, 0, targets_.counted))
                          .sum()
@@ -82,6 +83,7 @@ class HeadPass {
 
   [[nodiscard]] at::Tensor loss() const { return (loss_ / divisor_).to(dtype_); }
   [[nodiscard]] const at::Tensor& right() const { return right_; }
+  [[nodiscard]] at::Tensor nll() const { return (nll_ / static_cast<double>(targets_.counted)).to(dtype_); }
   /// A scalar of float64: the number of targets that count, or the sum of their weights.
   [[nodiscard]] const at::Tensor& divisor() const { return divisor_; }
   /// The gradients of the sums, in float32 or float64; undefined where none is wanted.
@@ -184,6 +186,7 @@ class HeadPass {
     const at::Tensor of_target = (weights.defined() ? weights.index_select(0, targets.squeeze(1)).unsqueeze(1)
                                                     : at::ones({rows, 1}, own.logarithms.options())) *
                                  (1 - smoothing);
+    if (counts_right_) nll_.sub_(own.picked.sum(at::kDouble));
     at::Tensor losses = -of_target * own.picked;
     if (smoothing != 0) losses -= own.sums * (smoothing / classes);
     if (own.logsumexp.defined()) losses += own.logsumexp.square() * z_factor_;
@@ -257,6 +260,7 @@ class HeadPass {
   at::Tensor rows_;  // The numbers of the rows whose targets count; undefined if all do.
   at::Tensor loss_;
   at::Tensor right_;
+  at::Tensor nll_;
   at::Tensor divisor_;
   at::Tensor own_weights_;  // Those of this rank's classes.
   at::Tensor z_factor_;     // The mean of z_loss has the number of targets as its divisor.
@@ -310,11 +314,11 @@ HeadLoss linear_cross_entropy(const LinearHead& head, const HeadTargets& targets
   }
   if (at::GradMode::is_enabled()) {
     const std::optional<at::Tensor> bias = head.bias.defined() ? std::optional(head.bias) : std::nullopt;
-    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, bytes, head.ranks), {}};
+    return {LinearCrossEntropy::apply(head.hidden, head.weight, bias, targets, bytes, head.ranks), {}, {}};
   }
   HeadPass pass(head, targets, /*has_grad=*/false);
   pass.run(bytes);
-  return {pass.loss(), pass.right()};
+  return {pass.loss(), pass.right(), pass.nll()};
 }
 
 }  // namespace accel::train

@@ -34,6 +34,7 @@ struct HeadTargets {
 struct HeadLoss {
   at::Tensor loss;   ///< A scalar of float32, or of float64 for a head of float64.
   at::Tensor right;  ///< How many targets that count have the largest logit; undefined with grad.
+  at::Tensor nll;  ///< The mean of their negative log-likelihoods, of the loss's dtype; undefined with grad.
 };
 
 /// The least bytes of float32 logits that exist at a time. With fewer rows a GPU's kernels, and a CPU's

@@ -84,10 +84,16 @@ ModelLoss loss_of_forward(ShardedModel& model, const config::ModelConfig& config
   const c10::IValue result = model.forward(inputs_of(config, batch), head);
   // A model may return a scalar in training only.
   const at::Tensor metrics = at::GradMode::is_enabled() ? metrics_of(config, result) : at::Tensor();
-  if (fused) return {output_of(config, result), fused->right, metrics};
-  const bool counts_right = config.has_classes() && !at::GradMode::is_enabled();
-  return {loss_of(config, result, own), counts_right ? right_labels_of(config, result, own) : at::Tensor(),
-          metrics};
+  if (fused) return {output_of(config, result), fused->right, fused->nll, metrics};
+  ModelLoss loss{loss_of(config, result, own), {}, {}, metrics};
+  if (!config.has_classes() || at::GradMode::is_enabled()) return loss;
+  loss.right = right_labels_of(config, result, own);
+  config::ModelConfig plain = config;
+  plain.class_weights.clear();
+  plain.label_smoothing = plain.z_loss = 0;
+  const bool is_plain = config.class_weights.empty() && config.label_smoothing == 0 && config.z_loss == 0;
+  loss.nll = is_plain ? loss.loss : loss_of(plain, result, own);
+  return loss;
 }
 
 }  // namespace
@@ -98,6 +104,7 @@ ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, c
   const Batch own = own_part(*sequence, config, batch);
   ModelLoss loss = loss_of_forward(model, config, batch, own);
   loss.loss = as_part_of_mean(loss.loss, config, own, batch, sequence->size());
+  if (loss.nll.defined()) loss.nll = as_part_of_mean(loss.nll, config, own, batch, sequence->size());
   if (loss.right.defined()) loss.right = loss.right * sequence->size();
   return loss;
 }

@@ -14,6 +14,7 @@ namespace accel::train {
 struct ModelLoss {
   at::Tensor loss;     ///< The result of loss_of(), or of linear_cross_entropy().
   at::Tensor right;    ///< The result of right_labels_of(). Only for losses with classes, without grad.
+  at::Tensor nll;      ///< The mean negative log-likelihood of the labels that count, as `right`.
   at::Tensor metrics;  ///< The result of metrics_of(). Only with grad.
 };
 

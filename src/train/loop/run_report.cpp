@@ -112,12 +112,7 @@ void RunReport::end_of_run(const ShardedModel& model, const Optimizer& optimizer
         config_.max_steps));
     return;
   }
-  std::vector<std::string> unused;
-  for (const Optimizer::State& state : optimizer.states()) {
-    for (std::size_t i = 0; i < state.steps.size(); ++i) {
-      if (state.steps[i] == 0) unused.push_back(state.buffer->layout().parameters[i].spec.fqns.front());
-    }
-  }
+  const std::vector<std::string> unused = optimizer.unused();
   if (unused.empty()) return;
   const std::size_t shown = std::min<std::size_t>(unused.size(), 5);
   const bool one = unused.size() == 1;
@@ -231,7 +226,7 @@ void RunReport::evaluation(std::int64_t step, const std::string& set, const Eval
                            double seconds) {
   const std::string prefix = evaluation_prefix(set);
   Metrics line = {{"step", step}, {prefix + "loss", evaluation.loss}, {prefix + "time_s", seconds}};
-  if (config_.model.has_classes()) line[prefix + "perplexity"] = std::exp(evaluation.loss);
+  if (evaluation.perplexity) line[prefix + "perplexity"] = *evaluation.perplexity;
   if (evaluation.accuracy) line[prefix + "accuracy"] = *evaluation.accuracy;
   if (!set.empty()) line["eval_set"] = set;
   write(std::move(line));

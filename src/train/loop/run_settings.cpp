@@ -28,8 +28,8 @@ std::string layout_of(const Mesh& mesh) {
 
 std::map<std::string, std::string> settings_of(const config::Config& config, std::uint32_t graph,
                                                const Samples& data,
-                                               const std::vector<HeldOutSamples>& held_out,
-                                               const Mesh& mesh) {
+                                               const std::vector<HeldOutSamples>& held_out, const Mesh& mesh,
+                                               const std::string& backend) {
   std::map<std::string, std::string> settings = config::number_settings(config);
   const config::TrainingConfig& run = *config.training;
   // 0 stands for max_steps.
@@ -38,10 +38,13 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.data_size());
   settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
   settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
-  for (const auto& [name, samples] : held_out)
-    settings[ckpt::held_out_setting(name)] = fmt::format("{:08x}", samples.source().fingerprint());
+  for (const auto& [name, samples] : held_out) {
+    settings[ckpt::held_out_setting(name)] =
+        ckpt::held_out_value(samples.source().fingerprint(), samples.source().sequence_length());
+  }
   settings["graph of training.model.path (CRC-32 of its methods)"] = fmt::format("{:08x}", graph);
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
+  if (mesh.size() > 1) settings["backend of the ranks"] = backend;
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;
 }
@@ -50,7 +53,8 @@ bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
                         const std::map<std::string, std::string>& now, const std::string& set) {
   const auto before = in_checkpoint.find(ckpt::held_out_setting(set));
   const auto own = now.find(ckpt::held_out_setting(set));
-  return before != in_checkpoint.end() && own != now.end() && before->second != own->second;
+  return before != in_checkpoint.end() && own != now.end() &&
+         !ckpt::are_same_held_out(before->second, own->second);
 }
 
 std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,

@@ -14,11 +14,12 @@ namespace accel::train {
 
 /// The settings of a run that its numbers depend on, by key: config::number_settings(), and what stands for
 /// others. The data counts by some of its tokens, so that files may move; the model by `graph`, its
-/// fingerprint; the batch by the samples of all ranks together.
+/// fingerprint; the batch by the samples of all ranks together; the backend by the name of the one that the
+/// ranks have.
 [[nodiscard]] std::map<std::string, std::string> settings_of(const config::Config& config,
                                                              std::uint32_t graph, const Samples& data,
                                                              const std::vector<HeldOutSamples>& held_out,
-                                                             const Mesh& mesh);
+                                                             const Mesh& mesh, const std::string& backend);
 
 /// Whether a checkpoint has another fingerprint of the set of held-out data `set` than this run, so that the
 /// losses of the two cannot be compared. False if one of them has no fingerprint of the set.

@@ -207,6 +207,7 @@ void Samples::require_unchanged(std::int64_t number) const {
 void Samples::require_meaning_of_labels(Labels labels) const {
   constexpr std::int64_t kLooked = 16;
   constexpr const char* kDecoded = "decoder_input_ids";
+  require_targets(model_);
   const bool is_compared = model_.has_classes();
   if (!has_own_fields_ || (!is_compared && labels != Labels::kInputs)) return;
   const Batch batch =

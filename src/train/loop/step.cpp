@@ -232,8 +232,8 @@ std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepR
   std::string what =
       fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
   if (result.uncounted > 0) {
-    what += fmt::format("; in {} of its {} micro-batches no label counts, all are -100", result.uncounted,
-                        result.micro_batches);
+    what += fmt::format("; in {} of its {} micro-batches no label counts, {}", result.uncounted,
+                        result.micro_batches, uncounted_labels(config_.model));
   }
   if (!config_.skip_nonfinite && !is_empty(result)) {
     return Error(ErrorKind::kDiverged, what)

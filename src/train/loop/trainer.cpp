@@ -94,7 +94,7 @@ class Trainer {
         model_(std::move(opened_.file), sharding_options(config, opened_.weights, read_sums()), device,
                groups),
         optimizer_(std::make_unique<Optimizer>(model_.optimizer_plan(), model_.trainable_buffers(),
-                                               model_.groups().place().shard, &model_.groups().shard())),
+                                               model_.groups().place().shard, &model_.groups())),
         plateau_(plateau_of(config_)),
         early_stopping_(early_stopping_of(config_)),
         steps_(config_, batches_, model_, *optimizer_, scaler_, plateau_ ? &*plateau_ : nullptr),
@@ -113,7 +113,7 @@ class Trainer {
       samples.require_dtypes_of(batches_.data());
       if (config_.data.check_labels) samples.require_meaning_of_labels(labels_);
     }
-    settings_ = settings_of(config, graph_, batches_.data(), held_out_, groups.mesh());
+    settings_ = settings_of(config, graph_, batches_.data(), held_out_, groups.mesh(), group_.backend_name());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
     const std::string data = fmt::format("{}, {:08x}", batches_.data().source().size_text(),
                                          batches_.data().source().fingerprint());
@@ -278,6 +278,7 @@ class Trainer {
     state.step = step;
     state.optimizer_steps = optimizer_->steps();
     state.parameter_steps = optimizer_->parameter_steps();
+    state.without_gradient = optimizer_->unused(/*dampened=*/true);
     state.epoch = batches_.epoch();
     state.lr = lr;
     state.seed = config_.seed;
@@ -299,8 +300,7 @@ class Trainer {
   void evaluate_at(std::int64_t step) {
     for (const auto& [name, samples] : held_out_) {
       const Clock::time_point begin = Clock::now();
-      Evaluation evaluation = evaluate(model_, config_, samples, labels_, device_);
-      evaluation.loss = without_sign_of_nan(evaluation.loss);
+      const Evaluation evaluation = evaluate(model_, config_, samples, labels_, device_);
       if (plateau_ && name.empty()) plateau_->update(evaluation.loss);
       evaluation_[evaluation_prefix(name) + "loss"] = evaluation.loss;
       if (evaluation.accuracy) evaluation_[evaluation_prefix(name) + "accuracy"] = *evaluation.accuracy;

@@ -82,13 +82,6 @@ void refuse_hidden_tensors(const torch::jit::Module& root) {
   }
 }
 
-/// Reads a whole storage, which only a parameter with elements that are not in row-major order needs.
-std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
-  std::vector<std::byte> storage(bytes);
-  reader.read_file(offset, storage);
-  return storage;
-}
-
 /// The bytes of a model file, with zeros where an outline has holes.
 class ReaderSource final : public ckpt::ByteSource {
  public:
@@ -279,16 +272,21 @@ std::optional<std::size_t> ModelFile::parameter_without_values() const {
 void ModelFile::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const {
   const at::Tensor& tensor = parameters_[index];
   const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  if (row_major_.index != index) row_major_ = {};
   if (tensor.is_contiguous()) {
     reader_->read_file(
         offsets_[index].value() + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item), out);
     return;
   }
-  std::vector<std::byte> storage = read_storage(*reader_, offsets_[index].value(), tensor.storage().nbytes());
-  const at::Tensor whole = at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(),
-                                         tensor.strides(), tensor.options().requires_grad(false))
-                               .contiguous();
-  std::memcpy(out.data(), static_cast<const std::byte*>(whole.const_data_ptr()) + begin * item, out.size());
+  if (!row_major_.values.defined()) {
+    std::vector<std::byte> storage(tensor.storage().nbytes());
+    reader_->read_file(offsets_[index].value(), storage);
+    const at::Tensor stored = at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(),
+                                            tensor.strides(), tensor.options().requires_grad(false));
+    row_major_ = {index, stored.contiguous()};
+  }
+  std::memcpy(out.data(), static_cast<const std::byte*>(row_major_.values.const_data_ptr()) + begin * item,
+              out.size());
 }
 
 }  // namespace accel::train

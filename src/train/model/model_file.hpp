@@ -52,7 +52,8 @@ class ModelFile {
   [[nodiscard]] std::optional<std::size_t> parameter_without_values() const;
 
   /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index`, row-major. The
-  /// parameter must have values.
+  /// parameter must have values. If they are stored in another order, all of them stay in memory until
+  /// another parameter is read. One thread at a time may call it.
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const;
 
   /// What ckpt::graph_fingerprint() says of the file, or of the outline.
@@ -77,6 +78,12 @@ class ModelFile {
   std::vector<std::optional<std::uint64_t>> offsets_;  ///< Offset in the file of each parameter's storage.
   std::unordered_set<std::uint64_t> shared_;           ///< Offsets of storages that another attribute shares.
   std::string accel_json_;
+  /// The values of the last parameter that was read and is stored in another order than row-major.
+  struct RowMajor {
+    std::size_t index = 0;
+    at::Tensor values;
+  };
+  mutable RowMajor row_major_;
 };
 
 /// The class name of a module: the last atom of its TorchScript type name.

@@ -27,27 +27,29 @@ at::Tensor part_of(at::Tensor tensor, const ckpt::Box& box) {
   return tensor;
 }
 
-/// Adds up over the ranks of `group`, whose collectives run where the buffer computes.
-void add_over(Group* group, const FlatBuffer& buffer, at::Tensor& sums) {
-  if (group == nullptr) return;
+/// Adds up over the shards. The collective is of all ranks, and runs where the buffer computes: every replica
+/// adds the same numbers, but groups of their own might add them in another order each.
+void add_over(const MeshGroups* groups, const FlatBuffer& buffer, at::Tensor& sums) {
+  if (groups == nullptr) return;
   const at::Tensor there = sums.to(buffer.compute_device());
-  group->all_reduce_sum(there).wait();
-  if (!there.is_same(sums)) sums.copy_(there);
+  groups->world().all_reduce_sum(there).wait();
+  sums.copy_(there.div_(groups->mesh().replicas()));
 }
 
 }  // namespace
 
-Adafactor::Adafactor(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards)
+Adafactor::Adafactor(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard,
+                     const MeshGroups* groups)
     : plan_(plan) {
   for (const OptimizerState& state : states) {
     if (plan.groups()[state.range.group].type != "adafactor") continue;
     const bool is_whole = state.buffer->layout().mesh.shards() == 1;
-    Group* const group = is_whole ? nullptr : shards;
+    const MeshGroups* const over = is_whole ? nullptr : groups;
     const at::Device device = state.buffer->shard().device();
     auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& other) {
-      return other.device == device && other.group == group;
+      return other.device == device && other.groups == over;
     });
-    if (part == parts_.end()) part = parts_.insert(part, {device, group, {}});
+    if (part == parts_.end()) part = parts_.insert(part, {device, over, {}});
     for (Item& item : items_of(state, is_whole ? 0 : shard)) part->items.push_back(std::move(item));
   }
 }
@@ -118,7 +120,7 @@ void Adafactor::step(const Part& part, double scale, const GradientPresence& pre
       add_to(places[i] + 1 + item.rows(), {shape[0], 1, shape[2]}, 1);
     }
   }
-  add_over(part.group, buffer, sums);
+  add_over(part.groups, buffer, sums);
   std::vector<at::Tensor> squares;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const Item& item = *items[i];
@@ -127,7 +129,7 @@ void Adafactor::step(const Part& part, double scale, const GradientPresence& pre
     update_sums[place].copy_(norm_of(item.of(item.state->buffer->gradient())).square_());
     squares.push_back(sums[places[i]]);
   }
-  add_over(part.group, buffer, update_sums);
+  add_over(part.groups, buffer, update_sums);
   for (std::size_t i = 0; i < items.size(); ++i) squares.push_back(update_sums[static_cast<std::int64_t>(i)]);
   const std::vector<double> read = read_numbers(squares);
   for (std::size_t i = 0; i < items.size(); ++i)

@@ -19,12 +19,14 @@ namespace accel::train {
 /// The means of the squared gradients over the rows and the columns of a matrix, and the norms of parameters
 /// and updates, are of whole parameters. Each rank adds up the squares of its shard, and two all-reduces of a
 /// step add those of all shards: one number for each row, each column and each parameter, and then one for
-/// each parameter. The sums travel in float64. Every rank has the means of all rows and columns, since they
-/// are few. An update is computed in the place of its gradient.
+/// each parameter. The sums travel in float64. They are over the shards of all replicas, so that the replicas
+/// have the same bits. Every rank has the means of all rows and columns, since they are few. An update is
+/// computed in the place of its gradient.
 class Adafactor : public CollectiveRule {
  public:
   /// Takes the states of its type among `states`; see collective_rules().
-  Adafactor(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards);
+  Adafactor(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard,
+            const MeshGroups* groups);
 
   void step(double scale, const GradientPresence& presence) override;
 
@@ -53,7 +55,7 @@ class Adafactor : public CollectiveRule {
   /// Items whose shards lie on one device.
   struct Part {
     at::Device device;
-    Group* group = nullptr;  ///< The ranks that have a shard each; null if the items are whole on each rank.
+    const MeshGroups* groups = nullptr;  ///< Null if the items are whole on each rank.
     std::vector<Item> items;
   };
 

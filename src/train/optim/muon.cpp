@@ -40,8 +40,9 @@ double ratio_of(const OptimizerGroup& group, const std::vector<std::int64_t>& sh
 
 }  // namespace
 
-Muon::Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards)
-    : plan_(plan), shard_(shard), shards_(shards) {
+Muon::Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard,
+           const MeshGroups* groups)
+    : plan_(plan), shard_(shard), shards_(groups == nullptr ? nullptr : &groups->shard()) {
   std::vector<OptimizerState*> whole;
   std::vector<OptimizerState*> cut;
   for (OptimizerState& state : states) {

@@ -26,9 +26,9 @@ namespace accel::train {
 /// matrices that the rank owns.
 class Muon : public CollectiveRule {
  public:
-  /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `shards` is the
-  /// group of the ranks that have a shard each, and may be null if there is one. All must outlive this.
-  Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, Group* shards);
+  /// Takes the states of matrices among `states`. `shard` is the number of this rank's shard. `groups` may be
+  /// null if nothing is sharded. All must outlive this.
+  Muon(const OptimizerPlan& plan, std::vector<OptimizerState>& states, int shard, const MeshGroups* groups);
 
   void step(double scale, const GradientPresence& presence) override;
 

@@ -8,7 +8,8 @@
 
 namespace accel::train {
 
-Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard, Group* shards)
+Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard,
+                     const MeshGroups* groups)
     : plan_(std::move(plan)), shard_(shard) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     FlatBuffer* const buffer = buffers[i];
@@ -28,12 +29,23 @@ Optimizer::Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers
       state.steps.resize(range.end - range.first);
     }
   }
-  collective_rules_ = collective_rules(plan_, states_, shard, shards);
+  collective_rules_ = collective_rules(plan_, states_, shard, groups);
 }
 
 void Optimizer::restore_steps(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps) {
   steps_ = steps;
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i].steps = std::move(parameter_steps.at(i));
+}
+
+std::vector<std::string> Optimizer::unused(bool dampened) const {
+  std::vector<std::string> names;
+  for (const State& state : states_) {
+    if (dampened && plan_.groups()[state.range.group].options.dampening.value_or(0) == 0) continue;
+    for (std::size_t i = state.range.first; i < state.range.end; ++i) {
+      if (state.steps_of(i) == 0) names.push_back(state.buffer->layout().parameters[i].spec.fqns.front());
+    }
+  }
+  return names;
 }
 
 std::int64_t Optimizer::parameter_steps() const {

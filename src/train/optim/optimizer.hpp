@@ -6,12 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "plan/layout/optimizer_plan.hpp"
-#include "train/c10d/group.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/fsdp/buffers/flat_buffer.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"
@@ -26,10 +27,10 @@ class Optimizer {
  public:
   using State = OptimizerState;
 
-  /// `shard` is the number of this rank's shard in each buffer that is sharded. `shards` is the group of the
-  /// ranks that have a shard each; it must outlive the optimizer, and may be null if there is one shard or if
-  /// no group of the plan has a CollectiveRule.
-  Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard, Group* shards = nullptr);
+  /// `shard` is the number of this rank's shard in each buffer that is sharded. `groups` must outlive the
+  /// optimizer, and may be null if there is one shard or if no group of the plan has a CollectiveRule.
+  Optimizer(OptimizerPlan plan, const std::vector<FlatBuffer*>& buffers, int shard,
+            const MeshGroups* groups = nullptr);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -37,7 +38,7 @@ class Optimizer {
 
   /// Makes one step with the gradients that the buffers hold. `scale` is the factor by which the schedule
   /// multiplies the learning rate of each group. `presence` is for the same buffers. Parameters that have no
-  /// gradient according to it keep their values and their state. Collective over the shard group.
+  /// gradient according to it keep their values and their state. Collective.
   void step(double scale, const GradientPresence& presence);
   /// Makes one step with the presence of gradients on this rank, which must be the same on all ranks.
   void step(double scale);
@@ -54,6 +55,9 @@ class Optimizer {
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   /// The number of steps of the parameter that has had the most.
   [[nodiscard]] std::int64_t parameter_steps() const;
+  /// The names of the parameters that have had no gradient in any step: all of them, or those whose first
+  /// step leaves out a dampening.
+  [[nodiscard]] std::vector<std::string> unused(bool dampened = false) const;
 
  private:
   /// Group, steps, dtype and kind of device.

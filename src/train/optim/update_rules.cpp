@@ -96,13 +96,13 @@ struct Row {
   Entries (*param_group)(const OptimizerGroup& group);
   std::unique_ptr<CollectiveRule> (*collective)(const OptimizerPlan& plan,
                                                 std::vector<OptimizerState>& states, int shard,
-                                                Group* shards) = nullptr;
+                                                const MeshGroups* groups) = nullptr;
 };
 
 template <class Rule>
 std::unique_ptr<CollectiveRule> make(const OptimizerPlan& plan, std::vector<OptimizerState>& states,
-                                     int shard, Group* shards) {
-  return std::make_unique<Rule>(plan, states, shard, shards);
+                                     int shard, const MeshGroups* groups) {
+  return std::make_unique<Rule>(plan, states, shard, groups);
 }
 
 constexpr std::array kRows = {
@@ -130,13 +130,13 @@ UpdateRule update_rule(const OptimizerGroup& group) { return row_of(group).updat
 
 std::vector<std::unique_ptr<CollectiveRule>> collective_rules(const OptimizerPlan& plan,
                                                               std::vector<OptimizerState>& states, int shard,
-                                                              Group* shards) {
+                                                              const MeshGroups* groups) {
   std::vector<std::unique_ptr<CollectiveRule>> rules;
   for (const Row& row : kRows) {
     const bool is_used = std::any_of(states.begin(), states.end(), [&](const OptimizerState& state) {
       return plan.groups()[state.range.group].type == row.type;
     });
-    if (is_used && row.collective != nullptr) rules.push_back(row.collective(plan, states, shard, shards));
+    if (is_used && row.collective != nullptr) rules.push_back(row.collective(plan, states, shard, groups));
   }
   return rules;
 }

@@ -9,7 +9,7 @@
 
 #include "ckpt/pickle/value.hpp"
 #include "plan/layout/optimizer_plan.hpp"
-#include "train/c10d/group.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/optim/gradient_presence.hpp"
 #include "train/optim/optimizer_state.hpp"
 
@@ -36,7 +36,7 @@ class CollectiveRule {
   virtual ~CollectiveRule() = default;
 
   /// Makes one step of all parameters of its type. `scale` is the factor of the learning rates. The steps of
-  /// the states count this one. Collective over the shard group.
+  /// the states count this one. Collective.
   virtual void step(double scale, const GradientPresence& presence) = 0;
 };
 
@@ -61,11 +61,10 @@ void update_adamw8bit(const OptimizerGroup& group, UpdateBatch& batch, double lr
 UpdateRule update_rule(const OptimizerGroup& group);
 
 /// The collective rules of the types of `states`, in an order that is the same on all ranks. `shard` is the
-/// number of this rank's shard. `shards` is the group of the ranks that have a shard each, and may be null if
-/// there is one. All must outlive the rules.
+/// number of this rank's shard. `groups` may be null if nothing is sharded. All must outlive the rules.
 std::vector<std::unique_ptr<CollectiveRule>> collective_rules(const OptimizerPlan& plan,
                                                               std::vector<OptimizerState>& states, int shard,
-                                                              Group* shards);
+                                                              const MeshGroups* groups);
 
 /// The entries of torch's param_group for a group, beside `params`, `lr` and `initial_lr`. Lion's are those
 /// of its authors' program.

@@ -16,11 +16,16 @@ constexpr Member data = member<&Config::training, &TrainingConfig::data, Members
 constexpr Idle kNoEvaluation = {"there is no evaluation without 'training.eval_every'",
                                 [](const Config& config) { return config.training->eval_every == 0; }};
 
+constexpr auto kFollowsEvaluations = [](const Config& config) {
+  return config.training->follows_evaluations();
+};
+
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
                            std::string_view dtype, std::string_view packing, std::string_view multiple,
-                           std::string_view vocabulary, std::string_view samples, Idle idle) {
+                           std::string_view vocabulary, std::string_view samples, Idle idle,
+                           bool (*pads)(const Config&)) {
   return std::to_array<Key>({
       {.path = format,
        .help = kFormatHelp,
@@ -61,6 +66,7 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
        .member = data<Source..., &DataSource::pad_to_multiple_of>,
        .min = 1,
        .standard = "none",
+       .numbers_if = pads,
        .traits = kNoNumbers | kComputed},
       {.path = vocabulary,
        .type = Type::kInt,
@@ -84,11 +90,12 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
 constexpr auto kTrainData = source_keys<&DataConfig::train>(
     "training.data.train.format", "training.data.train.path", "training.data.train.sequence_length",
     "training.data.train.dtype", "training.data.train.packing", "training.data.train.pad_to_multiple_of",
-    "training.data.train.vocabulary", "training.data.train.samples", {});
+    "training.data.train.vocabulary", "training.data.train.samples", {},
+    [](const Config& /*config*/) { return true; });
 constexpr auto kEvalData = source_keys<&DataConfig::eval>(
     "training.data.eval.format", "training.data.eval.path", "training.data.eval.sequence_length",
     "training.data.eval.dtype", "training.data.eval.packing", "training.data.eval.pad_to_multiple_of",
-    "training.data.eval.vocabulary", "training.data.eval.samples", kNoEvaluation);
+    "training.data.eval.vocabulary", "training.data.eval.samples", kNoEvaluation, kFollowsEvaluations);
 
 constexpr auto kDataKeys = std::to_array<Key>({
     {.path = "training.data.train.mixture",
@@ -109,6 +116,7 @@ constexpr auto kDataKeys = std::to_array<Key>({
      .member = data<&DataConfig::batch_size>,
      .min = 1,
      .max = 1e9,
+     .numbers_if = kFollowsEvaluations,
      .traits = kNoNumbers},
     {.path = "training.data.shuffle",
      .help = "Draws a new order of the samples for each epoch, from training.seed",

@@ -20,8 +20,8 @@ inline constexpr std::string_view kNothing;
 
 /// What is true of a key; a set of these.
 enum Trait : unsigned {
-  kLauncher = 1U << 0U,    ///< The launcher acts on it, for a program too. Without this only the engine does.
-  kNoNumbers = 1U << 1U,   ///< The numbers of a training that goes on do not depend on it.
+  kLauncher = 1U << 0U,   ///< The launcher acts on it, for a program too. Without this only the engine does.
+  kNoNumbers = 1U << 1U,  ///< The numbers of a training that goes on do not depend on it, but see numbers_if.
   kOneMachine = 1U << 2U,  ///< The machines of a run may differ in it.
   kRequired = 1U << 3U,    ///< It has no default.
   /// resolve/ computes the member from this setting and others. Without this it is the setting.
@@ -62,6 +62,8 @@ struct Key {
   std::string_view variable = {};
   /// What `accelerate launch` passes if nobody sets the key. Null: nothing.
   const char* passed = nullptr;
+  /// When the numbers of a training depend on a key with kNoNumbers. The training is set.
+  bool (*numbers_if)(const Config&) = nullptr;
   unsigned traits = 0;
 
   [[nodiscard]] constexpr bool has(Trait trait) const { return (traits & trait) != 0; }

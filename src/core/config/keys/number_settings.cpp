@@ -31,7 +31,7 @@ std::map<std::string, std::string> with_present_names(const std::map<std::string
 std::map<std::string, std::string> number_settings(const Config& config) {
   std::map<std::string, std::string> settings;
   visit_resolved(config, [&](const Key& key, const nlohmann::json& value) {
-    if (key.has(kNoNumbers)) return;
+    if (key.has(kNoNumbers) && !(key.numbers_if != nullptr && key.numbers_if(config))) return;
     settings[std::string(key.path)] = value.is_string() ? value.get<std::string>() : value.dump();
   });
   return settings;

@@ -10,7 +10,9 @@ namespace accel::config {
 
 /// The settings of a training that its numbers may depend on, with their values as text: all of the resolved
 /// configuration but those with the trait kNoNumbers, which are known to change nothing, such as the place of
-/// logs, or stand for something else, such as the path of the data. A setting that is new is among them.
+/// logs, or stand for something else, such as the path of the data. Some of them count in some trainings, as
+/// those of the evaluation do where the learning rate follows it (Key::numbers_if). A setting that is new is
+/// among them.
 std::map<std::string, std::string> number_settings(const Config& config);
 
 /// Whether a setting of number_settings() follows from mixed_precision, unless it is set.

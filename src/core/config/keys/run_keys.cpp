@@ -466,12 +466,13 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .standard = "0: never",
      .flag = "--hang-timeout SECONDS",
      .traits = kRun},
-    // The backend decides about the order of sums.
+    // The backend decides about the order of sums. What auto has chosen is compared.
     {.path = "launch.backend",
      .help = "How ranks communicate: auto is NCCL on GPUs, shared memory among CPU ranks of one machine, "
              "else Gloo",
      .member = launch<&LaunchConfig::backend>,
-     .choices = "auto|nccl|gloo|shm"},
+     .choices = "auto|nccl|gloo|shm",
+     .traits = kNoNumbers},
     {.path = "launch.worker",
      .help = "The accel-worker to run",
      .member = launch<&LaunchConfig::worker>,

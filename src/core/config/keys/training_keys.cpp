@@ -184,6 +184,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .idle = {"'parallelism_config.tp_size' is 1",
               [](const Config& config) { return config.fsdp.tp_size == 1; }},
      .standard = "that of the model file",
+     .numbers_if = [](const Config& config) { return config.fsdp.tp_size > 1; },
      .traits = kNoNumbers},
 
     {.path = "training.tf32",
@@ -248,6 +249,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .help = "Evaluates every so many steps and after the last. 0: never",
      .member = training<&TrainingConfig::eval_every>,
      .min = 0,
+     .numbers_if = kFollowsEvaluations,
      .traits = kNoNumbers},
     {.path = "training.best_metric",
      .help =
@@ -255,6 +257,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
          "or NAME_loss or NAME_accuracy of one of training.data.eval_sets",
      .member = training<&TrainingConfig::best_metric>,
      .idle = kNoEvaluation,
+     .numbers_if = kFollowsEvaluations,
      .traits = kNoNumbers},
     {.path = "training.early_stopping.patience",
      .help = "Ends the run when so many evaluations in a row have not improved best_metric. 0: never",

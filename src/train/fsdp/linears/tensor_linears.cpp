@@ -117,13 +117,17 @@ ByObject<EmbeddingFunction> embedding_functions(const torch::jit::Module& root, 
       });
 }
 
+GivesPart gives_part(const TensorPlan& plan) {
+  GivesPart result;
+  for (const auto& [name, style] : cut_modules(plan, /*embeddings=*/false))
+    result.emplace(name, style == TensorStyle::kColwise);
+  return result;
+}
+
 /// Attention that drops: a rank's heads are others than those of the next rank, and so are their masks.
 ByObject<AttentionFunction> attention_functions(const torch::jit::Module& root, const TensorPlan& plan,
                                                 int rank) {
-  std::unordered_map<std::string, bool> gives_part;
-  for (const auto& [name, style] : cut_modules(plan, /*embeddings=*/false))
-    gives_part.emplace(name, style == TensorStyle::kColwise);
-  const auto found = find_part_attention(root, gives_part);
+  const auto found = find_part_attention(root, gives_part(plan));
   ByObject<AttentionFunction> functions;
   for (const auto& module : root.named_modules()) {
     const auto numbers = found.find(module.name);
@@ -169,7 +173,7 @@ TensorLinears::TensorLinears(const torch::jit::Module& root, const TensorPlan& p
              [products = products_.get()](const at::Tensor& tensor, std::int64_t dim) {
                products->require_uncut(tensor, dim);
              }) {
-  check_views(root);
+  check_views(root, gives_part(plan));
 }
 
 HeadFunction TensorLinears::with_logits(const HeadFunction& head) const {

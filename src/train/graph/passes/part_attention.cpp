@@ -19,8 +19,6 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 
-using GivesPart = std::unordered_map<std::string, bool>;
-
 /// Whether values in the methods of one module are parts.
 class Parts {
  public:
@@ -60,18 +58,12 @@ class Parts {
     }
   }
 
-  /// What the plan says of the module that a node calls, or of the modules in it: those that are all cut give
-  /// a part. If one of them gives what is whole, so does the module that holds it.
+  /// What the plan says of the module that a node calls.
   [[nodiscard]] std::optional<bool> gives_part(const Node* call) const {
     const std::optional<std::string> path = attribute_path(call->input(0));
     if (!path) return std::nullopt;
-    const std::string module = module_.empty() || path->empty() ? module_ + *path : module_ + "." + *path;
-    std::optional<bool> result;
-    for (const auto& [name, part] : gives_part_) {
-      if (name == module) return part;
-      if (module.empty() || name.starts_with(module + ".")) result = result.value_or(true) && part;
-    }
-    return result;
+    return part_given_by(module_.empty() || path->empty() ? module_ + *path : module_ + "." + *path,
+                         gives_part_);
   }
 
   const std::string& module_;
@@ -85,6 +77,15 @@ bool is_zero(const Value* dropout) {
 }
 
 }  // namespace
+
+std::optional<bool> part_given_by(const std::string& module, const GivesPart& gives_part) {
+  std::optional<bool> result;
+  for (const auto& [name, part] : gives_part) {
+    if (name == module) return part;
+    if (module.empty() || name.starts_with(module + ".")) result = result.value_or(true) && part;
+  }
+  return result;
+}
 
 std::unordered_map<std::string, std::vector<std::int64_t>> find_part_attention(const torch::jit::Module& root,
                                                                                const GivesPart& gives_part) {

@@ -19,6 +19,7 @@ RunState some_state() {
   state.step = 7;
   state.optimizer_steps = 6;
   state.parameter_steps = 5;
+  state.without_gradient = {"late"};
   state.epoch = 2 + 1.0 / 3;
   state.lr = 1e-3 / 7;
   state.seed = 18'446'744'073'709'551'615U;

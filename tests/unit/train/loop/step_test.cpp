@@ -401,6 +401,30 @@ TEST_F(StepTest, AMicroBatchWithoutALabelThatCountsHasNoWeight) {
   expect_near(run.parameters(), peer.parameters(), bound(1));
 }
 
+/// The mean by weights that are all 0 is 0/0, in the second micro-batch.
+TEST_F(StepTest, AMicroBatchWhoseClassesWeighNothingHasNoWeight) {
+  Data data;
+  data.labels.fill_(1);
+  data.labels.narrow(0, 2, 2).fill_(3);
+  write(data);
+  config_.gradient_accumulation_steps = 2;
+  config_.model.class_weights.assign(kClasses, 1);
+  config_.model.class_weights[3] = 0;
+  for (const double smoothing : {0.0, 0.1}) {
+    config_.model.label_smoothing = smoothing;
+    Training run(config_, model());
+    const StepResult ours = run.step();
+    config::TrainingConfig alone = config_;
+    alone.gradient_accumulation_steps = 1;
+    Training other(alone, model());
+    const StepResult theirs = other.step();
+    EXPECT_FALSE(ours.error);
+    EXPECT_EQ(ours.uncounted, 1);
+    EXPECT_NEAR(ours.loss, theirs.loss, loss_bound(1));
+    expect_near(run.parameters(), other.parameters(), bound(1));
+  }
+}
+
 TEST_F(StepTest, AStepWithoutAnyLabelThatCountsIsSkippedUpToAHundredTimes) {
   Data data;
   data.labels.fill_(-100);

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <filesystem>
+#include <string>
+
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 
@@ -73,6 +76,17 @@ TEST(ModelFileTest, ReadsParametersWithStridesInRowMajorOrder) {
   const ModelFile file = ModelFile::open(saved.dir / "net.pt");
   ASSERT_FALSE(file.parameters()[1].is_contiguous());
   EXPECT_TRUE(at::equal(read(file, 1, 3, 10), saved.transposed.reshape({-1}).narrow(0, 3, 10)));
+}
+
+/// Tensor parallelism asks for columns row by row. Later bytes of the file would be others.
+TEST(ModelFileTest, ReadsAStorageWithStridesOnce) {
+  const Saved saved;
+  const ModelFile file = ModelFile::open(saved.dir / "net.pt");
+  (void)read(file, 1, 0, 2);
+  write_file(saved.dir / "net.pt", std::string(std::filesystem::file_size(saved.dir / "net.pt"), '\0'));
+  EXPECT_TRUE(at::equal(read(file, 1, 3, 10), saved.transposed.reshape({-1}).narrow(0, 3, 10)));
+  EXPECT_FALSE(at::equal(read(file, 0, 0, 35), saved.weight.reshape({-1})));
+  EXPECT_FALSE(at::equal(read(file, 1, 3, 10), saved.transposed.reshape({-1}).narrow(0, 3, 10)));
 }
 
 TEST(ModelFileTest, BuffersAndOtherTensorsAreThere) {

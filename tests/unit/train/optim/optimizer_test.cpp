@@ -1,6 +1,7 @@
 #include "train/optim/optimizer.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -13,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 #include "train/c10d/fake_backend.hpp"
 
 namespace accel::train {
@@ -291,6 +294,44 @@ TEST(OptimizerRestoreTest, ARunThatResumesMakesTheSameStepBitForBit) {
   EXPECT_EQ(resumed.states()[0].steps, (std::vector<std::int64_t>{3, 4}));
   EXPECT_EQ(resumed.states()[1].steps, (std::vector<std::int64_t>{4, 4}));
   EXPECT_EQ(resumed.steps(), 4);
+}
+
+/// One replica is on one machine, and its ranks add through shared memory. The other is on two, and Gloo adds
+/// in another order. In float64 the sums of the squares would differ in their last bits.
+TEST(OptimizerReplicasTest, AdafactorGivesReplicasTheSameBits) {
+  const Mesh mesh{2, 3};
+  std::vector<at::Tensor> shards(static_cast<std::size_t>(mesh.size()));
+  testing::on_ranks(mesh.size(), 4, testing::test_port(), [&](Group& world) {
+    const MeshGroups groups = MeshGroups::split(world, mesh, 0);
+    FlatBuffer buffer(make_flat_layout({{{"a"}, {301, 200}}}, 4, mesh), BufferDtypes::all(at::kDouble),
+                      /*trainable=*/true, BufferPool::make(at::kCPU, /*poison=*/true),
+                      StorageDevice::beside(at::kCPU));
+    const int shard = groups.place().shard;
+    Optimizer optimizer(OptimizerPlan({.type = "adafactor"}), {&buffer}, shard, &groups);
+    const auto random = [&](int seed) {
+      return at::randn({301, 200}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kDouble);
+    };
+    const auto fill = [&](const at::Tensor& flat, int seed) {
+      for (const ShardPiece& piece : pieces_of(buffer.layout(), shard)) {
+        const ElementRange& range = piece.in_parameter;
+        part(flat, piece).copy_(random(seed).flatten().narrow(0, range.begin, range.size()));
+      }
+    };
+    fill(buffer.shard(), 1);
+    for (int step = 0; step < 3; ++step) {
+      buffer.clear_gradient();
+      buffer.add_gradient(0, random(0));
+      buffer.start_reduce(groups.shard());
+      buffer.finish_reduce();
+      buffer.finalize_gradient();
+      fill(buffer.gradient(), 2 + step);
+      optimizer.step(1, {{true}});
+    }
+    shards[static_cast<std::size_t>(world.rank())] = buffer.shard().clone();
+    groups.shut_down();
+  });
+  for (std::size_t shard = 0; shard < 3; ++shard)
+    EXPECT_TRUE(shards[shard].equal(shards[3 + shard])) << shard;
 }
 
 /// A save copies what is about to change. States that do not change need no copy.

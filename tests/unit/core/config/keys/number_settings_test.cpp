@@ -30,8 +30,8 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "fsdp_config.autocast_dtype", "fsdp_config.buffer_dtype", "fsdp_config.ignored_modules",
           "fsdp_config.io_dtype", "fsdp_config.min_num_params", "fsdp_config.offload_params",
           "fsdp_config.param_dtype", "fsdp_config.reduce_dtype", "fsdp_config.transformer_layer_cls_to_wrap",
-          "fsdp_config.version", "launch.backend", "mixed_precision", "training.data.drop_last",
-          "training.data.shuffle", "training.ddp.comm_hook",
+          "fsdp_config.version", "mixed_precision", "training.data.drop_last", "training.data.shuffle",
+          "training.data.train.pad_to_multiple_of", "training.ddp.comm_hook",
           "training.ddp.comm_state_option.matrix_approximation_rank",
           "training.ddp.comm_state_option.min_compression_rate",
           "training.ddp.comm_state_option.orthogonalization_epsilon",
@@ -61,6 +61,31 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "training.optimizer.lr_decay", "training.optimizer.momentum", "training.optimizer.nesterov",
           "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
           "training.seed", "training.skip_nonfinite", "training.tf32"));
+}
+
+TEST(NumberSettingsTest, SomeCountInSomeTrainings) {
+  const auto more_than_by_default = [](const auto& change) {
+    Config config;
+    config.training.emplace().data.eval.emplace();
+    const auto plain = number_settings(config);
+    change(config);
+    std::vector<std::string> more;
+    for (const std::string& key : keys_of(number_settings(config))) {
+      if (!plain.contains(key)) more.push_back(key);
+    }
+    return more;
+  };
+  const auto of_evaluations =
+      ::testing::ElementsAre("training.best_metric", "training.data.batch_size",
+                             "training.data.eval.pad_to_multiple_of", "training.eval_every");
+  EXPECT_THAT(more_than_by_default([](Config& config) { config.training->early_stopping.patience = 2; }),
+              of_evaluations);
+  EXPECT_THAT(more_than_by_default([](Config& config) { config.training->checkpoint.keep_best = true; }),
+              of_evaluations);
+  EXPECT_THAT(more_than_by_default([](Config& config) { config.training->lr_scheduler.type = "greedy"; }),
+              of_evaluations);
+  EXPECT_THAT(more_than_by_default([](Config& config) { config.fsdp.tp_size = 2; }),
+              ::testing::ElementsAre("training.parallel.tp_plan"));
 }
 
 TEST(NumberSettingsTest, ValuesAreText) {
