@@ -1,14 +1,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <torch/csrc/jit/api/module.h>
-#include <cstdio>
-#include <functional>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <vector>
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "ranks_as_forks.hpp"
 #include "temp_dir.hpp"
 #include "test_port.hpp"
 #include "train/checkpoint/save.hpp"
@@ -19,38 +15,6 @@ namespace {
 
 using accel::testing::TempDir;
 using torch::jit::Module;
-
-/// Runs `body` as `size` ranks, each in a process of its own, because a process has one sharded model. `port`
-/// is free; rank 0 listens on it.
-void on_forked_ranks(int size, int port, const std::function<void(Group&)>& body) {
-  std::vector<pid_t> children;
-  for (int number = 0; number < size; ++number) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child > 0) {
-      children.push_back(child);
-      continue;
-    }
-    try {
-      Rank rank;
-      rank.rank = rank.local_rank = number;
-      rank.world_size = rank.local_world_size = size;
-      rank.master_port = port;
-      Group group = Group::connect(rank, config::Backend::kAuto, at::kCPU);
-      body(group);
-      group.barrier();
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << "rank " << number << ": " << error.what();
-    }
-    std::fflush(nullptr);
-    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-}
 
 std::int64_t keys_of_store(int port) {
   c10d::TCPStoreOptions options;
@@ -66,7 +30,7 @@ TEST(SavesOfRanksTest, LeaveNoKeyInTheStore) {
   root.define("def forward(self, x):\n  return (x @ self.weight).sum()\n");
   root.save((dir / "net.pt").string());
   const int port = testing::test_port();
-  on_forked_ranks(3, port, [&](Group& group) {
+  testing::on_forked_ranks(3, port, [&](Group& group) {
     const config::TrainingConfig config;
     const ShardedModel model(ModelFile::open(dir / "net.pt"), ShardingOptions{}, at::kCPU, group);
     Optimizer optimizer({}, model.trainable_buffers(), model.groups().place().shard);

@@ -136,7 +136,7 @@ TEST(CheckViewsTest, WhatIsComputedElementByElementIsFollowed) {
   for (const char* expression : {
            "torch.silu(y).chunk(2, -1)",
            "self.act.forward(y).chunk(2, -1)",
-           "self.act.forward(torch.dropout(y + 1, 0.1, True)).to(torch.float).chunk(2, -1)",
+           "self.act.forward(torch.dropout(y + 1, 0.1, True)).type_as(x).chunk(2, -1)",
            "(torch.gelu(y) * x).chunk(2, -1)",
        })
     EXPECT_THAT(checks_of_result(expression), ElementsAre("cut: chunk")) << expression;

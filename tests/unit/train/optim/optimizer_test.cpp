@@ -303,13 +303,13 @@ TEST(OptimizerReplicasTest, AdafactorGivesReplicasTheSameBits) {
   std::vector<at::Tensor> shards(static_cast<std::size_t>(mesh.size()));
   testing::on_ranks(mesh.size(), 4, testing::test_port(), [&](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, mesh, 0);
-    FlatBuffer buffer(make_flat_layout({{{"a"}, {301, 200}}}, 4, mesh), BufferDtypes::all(at::kDouble),
+    FlatBuffer buffer(make_flat_layout({{{"a"}, {301, 200}}}, 4, mesh), BufferDtypes::all(at::kFloat),
                       /*trainable=*/true, BufferPool::make(at::kCPU, /*poison=*/true),
                       StorageDevice::beside(at::kCPU));
     const int shard = groups.place().shard;
     Optimizer optimizer(OptimizerPlan({.type = "adafactor"}), {&buffer}, shard, &groups);
     const auto random = [&](int seed) {
-      return at::randn({301, 200}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kDouble);
+      return at::randn({301, 200}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
     };
     const auto fill = [&](const at::Tensor& flat, int seed) {
       for (const ShardPiece& piece : pieces_of(buffer.layout(), shard)) {
