@@ -245,9 +245,9 @@ def test_a_data_file_that_the_manifest_does_not_list_ends_the_launch(accel, stop
     manifest = json.loads(file.read_text())
     manifest["files"] = [listed for listed in manifest["files"] if listed["name"] != SHARDS[1]]
     file.write_text(json.dumps(manifest))
-    said = launch(accel, stopped, code=5)
+    said = launch(accel, stopped, code=6)
     assert f"{SHARDS[1]}' holds tensors, and accel_manifest.json does not list it" in said
-    assert "mismatch: " in accel("verify", newer(stopped), code=5).stdout
+    assert "mismatch: " in accel("verify", newer(stopped), code=3).stdout
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "accel_manifest.json"])

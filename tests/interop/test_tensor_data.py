@@ -133,7 +133,9 @@ def test_a_model_trains_as_in_python(accel, accel_path, tmp_path, kind):
     accel("merge-weights", "out/checkpoints", "back", "--copy-assets", "hf")
     back = type(model).from_pretrained(tmp_path / "back")
     for (name, found), expected in zip(back.named_parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=2e-5, msg=name)
+        # Softmax does not see a bias of all keys. Its gradient is rounding alone, of which AdamW makes whole steps.
+        if not name.endswith(("k_proj.bias", "key.bias")):
+            torch.testing.assert_close(found, expected, rtol=0, atol=2e-5, msg=name)
 
 
 def test_pictures_in_bfloat16(accel, accel_path, tmp_path):
