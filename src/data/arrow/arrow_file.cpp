@@ -19,7 +19,8 @@ using namespace std::string_view_literals;
 constexpr std::string_view kFileMagic = "ARROW1"sv;
 constexpr std::size_t kMagicBytes = 8;  // The magic and two bytes of padding.
 constexpr std::size_t kPrefixBytes = 8;
-constexpr std::size_t kChunkBytes = sizeof(ArrowChunk) + 64;  // With its lists, as the allocator has them.
+/// A chunk takes this much memory with its lists, as the allocator has them.
+constexpr std::size_t kChunkBytes = sizeof(ArrowChunk) + 64;
 constexpr std::uint64_t kContinuation = 0xffffffff;
 constexpr std::int16_t kOldestVersion = 3;                 // V4, of Arrow 0.8.
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;  // A batch may have so many: sums cannot overflow.

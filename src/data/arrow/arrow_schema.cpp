@@ -16,7 +16,7 @@ using ckpt::DType;
 
 constexpr int kDeepest = 16;               // How deep types may nest.
 constexpr std::size_t kMostTypes = 10000;  // How many types a schema may have, also of parts of columns.
-// In a damaged schema texts may overlap, and columns may share metadata, so that a small one names any
+// Texts of a damaged schema may overlap, and its columns may share metadata, so that a small one names any
 // amount.
 constexpr std::size_t kMostTextBytes = std::size_t{16} << 20;
 constexpr std::uint64_t kMostPairs = 1'000'000;
