@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/host/signal_source.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/terminal.hpp"
@@ -62,7 +63,8 @@ bool has_colors(log::Color color, const std::ostream& out) {
   return &out == &std::cout && ::isatty(STDOUT_FILENO) == 1 && allows_colors();
 }
 
-ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {
+ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out,
+                       std::optional<SignalSource>& signals) {
   if (!line.parse(arguments, out)) return ExitCode::kSuccess;
   const Globals& globals = line.globals();
   const log::Level level = globals.quiet     ? log::Level::kQuiet
@@ -70,9 +72,12 @@ ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostre
                                              : log::Level::kNormal;
   log::init("accel", level, globals.color);
   if (has_colors(globals.color, out)) globals.out->use_colors();
-  // The launcher handles signals itself.
   std::optional<InterruptGuard> guard;
-  if (!line.is_chosen("launch") && !line.is_chosen("evaluate")) guard.emplace();
+  if (line.is_chosen("launch") || line.is_chosen("evaluate")) {
+    line.globals().signals = &signals.emplace();
+  } else {
+    guard.emplace();
+  }
   return line.action()(globals);
 }
 
@@ -100,10 +105,9 @@ void print_error(const Error& error, bool json, std::ostream& err) {
 }  // namespace
 
 ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
-  // Parsing itself may fail. Therefore the raw arguments decide how an error is printed. What stands behind
-  // "--" is not a flag of this program.
-  const auto flags_end = std::find(arguments.begin(), arguments.end(), "--");
-  const bool json = std::find(arguments.begin(), flags_end, "--json") != flags_end;
+  bool json = false;
+  // A launch has it until its last message is written.
+  std::optional<SignalSource> signals;
   try {
     CommandLine line{version_text()};
     const auto width = &out == &std::cout ? terminal_width(STDOUT_FILENO) : std::nullopt;
@@ -123,7 +127,11 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
       out << line.help();
       return ExitCode::kUsage;
     }
-    const ExitCode code = parse_and_run(line, take_apart(with_help_flag(arguments), line.outline()), out);
+    const Arguments apart = take_apart(with_help_flag(arguments), line.outline());
+    // Parsing itself may fail. What stands behind "--" or in a program's arguments is not a flag of accel.
+    const auto flags_end = std::find(apart.own.begin(), apart.own.end(), "--");
+    json = std::find(apart.own.begin(), flags_end, "--json") != flags_end;
+    const ExitCode code = parse_and_run(line, apart, out, signals);
     results.flush();
     return code;
   } catch (const std::exception& failure) {

@@ -4,12 +4,14 @@ and leaves the earlier state, or its output is already complete."""
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
 
 import pytest
-from faults import CASES, Runner, below, scratch, tree
+import train_runs
+from faults import CASES, LEFTOVER, Runner, below, scratch, tree
 
 SIGNALS = {signal.SIGINT: (130, "interrupted by SIGINT"), signal.SIGTERM: (143, "terminated by SIGTERM"),
            signal.SIGHUP: (129, "terminated by SIGHUP"), signal.SIGUSR1: (138, "terminated by SIGUSR1")}
@@ -46,6 +48,37 @@ class InterruptRunner(Runner):
             process.wait(timeout=60)
             stderr.seek(0)
             return process.returncode, stderr.read()
+
+
+def test_a_signal_at_every_point_of_a_launch(accel_path, tmp_path):
+    """SIGTERM ends it before its ranks start, and not when they have ended. It leaves no lock and no temporary file, and
+    says how it ended. The worker is a program that touches no file."""
+    train_runs.export(tmp_path / "gpt.pt")
+    worker, scratch, log = tmp_path / "worker", tmp_path / "scratch", tmp_path / "log"
+    worker.write_text("#!/bin/sh\nexit 0\n")
+    worker.chmod(0o755)
+    scratch.mkdir()
+    config = train_runs.config(tmp_path, 1, **{"launch.worker": str(worker), "launch.preflight": False, "checkpoint.every": 2})
+
+    def start(**variables):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        return subprocess.Popen([accel_path, "launch", config], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env={**os.environ, "TMPDIR": str(scratch), **variables})
+
+    assert start(ACCEL_FAULT_LOG=str(log)).wait(timeout=60) == 0
+    calls = log.read_text().splitlines()
+    codes = []
+    for number in range(1, len(calls) + 1):
+        process = start(ACCEL_FAULT=f"stop@{number}")
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]), calls[number - 1]
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        codes.append(process.wait(timeout=60))
+        left = [path.name for path in (tmp_path / "out").rglob("*")] if (tmp_path / "out").exists() else []
+        assert ".lock" not in left and not any(map(LEFTOVER.match, left)), f"{calls[number - 1]}: {left}"
+        assert "config.resolved.json" not in left or "run_end.json" in left, f"{calls[number - 1]}: {left}"
+        assert not list(scratch.iterdir()), calls[number - 1]
+    assert codes == sorted(codes, reverse=True) and set(codes) == {143, 0}, list(zip(calls, codes))
 
 
 @pytest.mark.parametrize("name", CASES)

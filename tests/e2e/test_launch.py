@@ -200,3 +200,11 @@ def test_this_machines_names_are_taken(launch, name):
     except OSError as error:
         pytest.skip(f"this machine cannot resolve its own name '{name}': {error}")
     assert launch("echo $MASTER_ADDR", "--main_process_ip", name).stdout == f"{name}\n"
+
+
+def test_a_flag_of_the_program_is_not_one_of_accel(accel, tmp_path):
+    """Neither behind "--" nor behind a program that accel recognizes by its name."""
+    (tmp_path / "script.py").write_text("")
+    for words in (["--", "sh", "-c", "exit 3", "--json"], ["script.py", "--json"]):
+        said = accel("launch", "--cpu", "--num-processes", "0", *words, code=2, cwd=tmp_path).stderr
+        assert said.startswith("accel: error: --num-processes 0"), said

@@ -97,7 +97,7 @@ std::vector<config::HeldOutData> sources_of(const EvaluateOptions& options,
 
 /// Evaluates on `data` in `directory`, which nobody else uses.
 Json evaluate(config::LoadedConfig loaded, const config::HeldOutData& data, const fs::path& directory,
-              bool begins, bool is_quiet) {
+              bool begins, const Globals& globals) {
   config::TrainingConfig& training = *loaded.config.training;
   training.only_evaluates = true;
   training.data.eval = data.source;
@@ -117,7 +117,8 @@ Json evaluate(config::LoadedConfig loaded, const config::HeldOutData& data, cons
   launch::LaunchRequest request;
   request.loaded = std::move(loaded);
   request.keeps_stdout = true;
-  request.hides_output = is_quiet;
+  request.hides_output = globals.quiet;
+  request.signals = globals.signals;
   request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   const ExitCode code = launch::launch(std::move(request), environment_variable);
   if (code != ExitCode::kSuccess) throw Error(ErrorKind::kWorker, "the evaluation was stopped");
@@ -168,12 +169,11 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
       chosen.empty() ? "the weights of the configuration" : take_weights(chosen, training);
   log::info(fmt::format("evaluating {}", weights));
   const bool begins = training.checkpoint.resume_from.empty();
-  const std::string temporary = environment_variable("TMPDIR").value_or("/tmp");
-  const launch::Scratch scratch(fs::absolute(temporary));
+  const launch::Scratch scratch(launch::temporary_folder(environment_variable));
   std::vector<Json> results;
   for (const config::HeldOutData& data : sources) {
     const fs::path directory = scratch.path() / fmt::format("evaluation_{}", results.size());
-    results.push_back(evaluate(loaded, data, directory, begins, globals.quiet));
+    results.push_back(evaluate(loaded, data, directory, begins, globals));
   }
   if (globals.json) {
     globals.out->json({{"type", "evaluation"}, {"weights", weights}, {"results", results}});

@@ -90,6 +90,7 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   if (options.discards_later) require_path_to_resume(launch.loaded, request.runs_program);
   launch.discards_later = options.discards_later;
   require_script(globals.program);
+  launch.signals = globals.signals;
   launch.program = globals.program;
   launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/exit_code.hpp"
+#include "base/host/signal_source.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "cli/line/arguments.hpp"
@@ -35,6 +36,7 @@ struct Globals {
   log::Color color = log::Color::kAuto;
   std::vector<std::string> program;  ///< The arguments after the "--" of `launch` and `check`.
   Results* out = nullptr;            ///< Only results are written to it.
+  SignalSource* signals = nullptr;   ///< Those that a command gets which starts ranks.
 
   /// How progress is shown: not at all with --quiet.
   [[nodiscard]] Progress::Mode progress() const {

@@ -129,13 +129,11 @@ std::int64_t last_step(const LaunchPlan& plan) {
 AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
                        const std::vector<std::string>& command, const Environment& environment) {
   const Variables shared = shared_variables(request, place, environment);
-  const std::string temporary = environment("TMPDIR").value_or("");
-  // The path is absolute, so that a program that changes its directory finds its error file.
-  const Scratch scratch(temporary.empty() ? std::filesystem::path("/tmp")
-                                          : std::filesystem::absolute(temporary));
+  const Scratch scratch(temporary_folder(environment));
   LaunchPlan plan = make_plan(request, place, shared, scratch.path(), environment);
   plan.command = command;
-  const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
+  const GroupOutcome group =
+      supervise(plan, STDOUT_FILENO, STDERR_FILENO, *request.signals, place.cluster.get());
   const std::int64_t step = last_step(plan);
   // The file system that has not taken the logs would not take the records.
   if (group.incomplete_logs.empty()) keep_flight_records(scratch.path());
@@ -163,7 +161,8 @@ AttemptEnd run_attempt(const LaunchRequest& request, const Place& place,
   try {
     return run_workers(request, place, command, environment);
   } catch (const std::exception& failure) {
-    place.cluster->abandon(error_of(failure).message());
+    const Error error = error_of(failure);
+    if (!is_by_signal(error.kind())) place.cluster->abandon(error.message());
     throw;
   }
 }

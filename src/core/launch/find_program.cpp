@@ -59,16 +59,16 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
     if (is_executable(chosen)) return chosen;
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not an executable file", chosen.string()));
   }
+  if (const std::string named = environment("ACCEL_WORKER").value_or(""); !named.empty()) {
+    if (is_executable(named)) return named;
+    throw Error(ErrorKind::kUsage, fmt::format("ACCEL_WORKER: '{}' is not an executable file", named));
+  }
   const std::filesystem::path folder = executable.parent_path();
   for (const char* relative : {"../libexec/accel/accel-worker", "../train/accel-worker"}) {
     std::filesystem::path candidate = (folder / relative).lexically_normal();
     if (is_executable(candidate)) return candidate;
   }
   if (auto worker = worker_of_wheel(folder.parent_path())) return *std::move(worker);
-  if (const auto named = environment("ACCEL_WORKER")) {
-    if (is_executable(*named)) return *named;
-    throw Error(ErrorKind::kUsage, fmt::format("ACCEL_WORKER: '{}' is not an executable file", *named));
-  }
   throw Error(ErrorKind::kFailure,
               fmt::format("accel-worker is not installed beside '{}'", executable.string()))
       .hint(

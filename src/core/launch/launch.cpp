@@ -12,12 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include "base/error.hpp"
-#include "base/host/threads.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/launch/agent/events.hpp"
@@ -52,25 +50,11 @@ std::optional<Error> failure_of(const AttemptEnd& end) {
   return signal > 0 ? error_of_signal(signal) : Error(ErrorKind::kWorker, end.report);
 }
 
-/// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
-/// message, or for a file server. A thread does it: the handler of a signal does not run on a thread that
-/// waits for a file server.
-void leave_soon(ExitCode code) {
-  try {
-    thread_without_signals([code] {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      ::_exit(to_int(code));
-    }).detach();
-  } catch (const std::exception&) {
-    // Without another thread it ends when all has answered.
-  }
-}
-
 /// Writes the events of a run, if they are asked for.
 class Events {
  public:
   Events(const LaunchRequest& request, const std::vector<std::string>& command)
-      : writes_(request.writes_events), command_(command) {}
+      : writes_(request.writes_events), signals_(*request.signals), command_(command) {}
 
   /// All machines are there. A run on one machine has no such event.
   void rendezvous(const Place& place, std::chrono::duration<double> waited) const {
@@ -119,20 +103,14 @@ class Events {
       if (errno != EINTR && errno != EAGAIN) return;
       constexpr int kPatienceMs = 1000;
       pollfd ready{STDOUT_FILENO, POLLOUT, 0};
-      if (::poll(&ready, 1, is_interrupted() ? kPatienceMs : -1) == 0) return;
-    }
-  }
-
-  static bool is_interrupted() {
-    try {
-      check_interrupted();
-      return false;
-    } catch (const Error&) {
-      return true;
+      while (::poll(&ready, 1, kPatienceMs) == 0) {
+        if (signals_.is_asked_to_end()) return;
+      }
     }
   }
 
   bool writes_;
+  SignalSource& signals_;
   const std::vector<std::string>& command_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
@@ -153,6 +131,7 @@ Error last_failure(const LaunchRequest& request, const Place& place, const Attem
   if (!may_be_damaged(request, place, end))
     return Error(ErrorKind::kWorker, end.report).hint(closing(request, place, end));
   log::error(end.report);
+  request.signals->interrupt();
   Members nobody_waits;
   const Damage damage = check_damage(request, nobody_waits);
   Error failure(ErrorKind::kWorker, "the run has failed");
@@ -169,30 +148,39 @@ void require_locks(const Place& place, bool is_interrupted) {
   }
 }
 
+/// Begins an attempt and returns how it ended. A signal that comes before the ranks start is thrown.
+AttemptEnd attempt(const LaunchRequest& request, const Environment& environment, const Place& place,
+                   const std::vector<std::string>& command, const Events& events,
+                   const std::filesystem::path& run) {
+  try {
+    check_interrupted();
+    events.started(place);
+    if (!run.empty()) remove_run_end(run);
+    AttemptEnd end = run_attempt(request, place, command, environment);
+    require_locks(place, end.was_interrupted);
+    return end;
+  } catch (const Error& error) {
+    if (!is_by_signal(error.kind())) throw;
+    request.signals->close();
+    if (place.cluster != nullptr) place.cluster->leave();
+    require_locks_as_known(place);
+    if (!run.empty()) write_run_end(run, {seconds_since_1970(), exit_code_of(error.kind()), "", 0});
+    throw;
+  }
+}
+
 ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
                       const std::vector<std::string>& command, const Events& events) {
   Restarts restarts(request.loaded.config.launch.max_restarts);
-  std::optional<InterruptGuard> guard(std::in_place);
   auto waits_since = std::chrono::steady_clock::now();
   Place place = begin(request, environment);
   while (!place.is_finished) {
-    try {
-      check_interrupted();
-    } catch (const Error&) {
-      if (place.cluster != nullptr) place.cluster->leave();
-      require_locks_as_known(place);
-      throw;
-    }
     events.rendezvous(place, std::chrono::steady_clock::now() - waits_since);
-    events.started(place);
     const std::filesystem::path run = place.lock ? request.loaded.config.training->output_dir : "";
-    if (!run.empty()) remove_run_end(run);
-    guard.reset();  // The supervisor takes signals itself.
-    AttemptEnd end = run_attempt(request, place, command, environment);
-    require_locks(place, end.was_interrupted);
+    AttemptEnd end = attempt(request, environment, place, command, events, run);
     // An evaluation may be one of several.
     const bool is_part = request.program.empty() && request.loaded.config.training->only_evaluates;
-    if (end.was_interrupted && !is_part) leave_soon(end.code);
+    if (end.was_interrupted && !is_part) request.signals->leave_soon(end.code);
     // Its ranks may have finished before the signal reached them.
     if (end.asked_by != 0 && is_part && end.code == ExitCode::kSuccess) throw error_of_signal(end.asked_by);
     if (!run.empty()) write_run_end(run, {seconds_since_1970(), end.code, end.report, end.step});
@@ -204,12 +192,14 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
         throw std::move(*failure).hint(closing(request, place, end));
       std::string text = closing(request, place, end);
       if (text.empty() && end.code == ExitCode::kPreempted) text = "stopped for preemption, after saving";
+      // To write the text may be the last that this process does.
+      place.lock.reset();
+      place.log_lock.reset();
       if (!text.empty()) log::info(text);
       return end.code;
     }
-    // Without a guard a signal ends this process even while it waits for a reader of the report.
     if (restarts.most() == 0) throw last_failure(request, place, end);
-    guard.emplace();
+    request.signals->interrupt();
     waits_since = std::chrono::steady_clock::now();
     log::error(end.report);
     const std::string last_words = closing(request, place, end);
@@ -232,15 +222,20 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   // A reader of the output that goes away must not end the launcher, not even while it writes its last
   // message.
   ::signal(SIGPIPE, SIG_IGN);
+  request.signals->interrupt();
   const std::vector<std::string> command = command_of(request, environment);
   const Events events(request, command);
+  const auto finish = [&](ExitCode code) {
+    request.signals->close();
+    events.finished(code);
+  };
   try {
     const ExitCode code = run_attempts(request, environment, command, events);
-    events.finished(code);
+    finish(code);
     return code;
   } catch (const Error& error) {
-    if (is_by_signal(error.kind())) leave_soon(exit_code_of(error.kind()));
-    events.finished(exit_code_of(error.kind()));
+    if (is_by_signal(error.kind())) request.signals->leave_soon(exit_code_of(error.kind()), true);
+    finish(exit_code_of(error.kind()));
     throw;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "base/environment.hpp"
 #include "base/exit_code.hpp"
+#include "base/host/signal_source.hpp"
 #include "core/config/loaded_config.hpp"
 #include "core/launch/agent/plan.hpp"
 
@@ -25,6 +26,7 @@ struct LaunchRequest {
   /// Resolves the same configuration for fewer machines. Errors are those of load_config(). It must be set if
   /// launch.min_machines is less than num_machines.
   std::function<config::LoadedConfig(const ReducedWorld&)> resolve;
+  SignalSource* signals = nullptr;   ///< That of the process.
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
   bool discards_later = false;       ///< BeginningOptions::discards_later.

@@ -46,7 +46,7 @@ Settings settings_of_file(const ConfigRequest& request, const Settings& above) {
 
 bool has_several_machines(Settings flags, const Settings& file, const Environment& environment) {
   flags.add_below(file);
-  flags.add_below(settings_from_environment(environment));
+  flags.add_below(settings_from_environment(environment, flags));
   return flags.get<std::int64_t>("num_machines").value_or(1) > 1;
 }
 
@@ -86,7 +86,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   settings.add_below(file);
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");
-  settings.add_below(settings_from_environment(request.environment));
+  settings.add_below(settings_from_environment(request.environment, settings));
 
   if (!request.runs_program && !has_training) fail_without_training(request);
   check_built(settings, request.runs_program);

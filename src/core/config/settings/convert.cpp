@@ -19,13 +19,15 @@ namespace {
                                              expected, describe(node)));
 }
 
+/// A file and a flag have the words of YAML 1.1, and a variable all that Accelerate's str_to_bool() takes.
 std::optional<bool> parse_bool(const YamlNode& node) {
-  static constexpr std::array<std::string_view, 3> kTrue = {"true", "yes", "on"};
-  static constexpr std::array<std::string_view, 3> kFalse = {"false", "no", "off"};
+  static constexpr std::array<std::string_view, 6> kTrue = {"true", "yes", "on", "1", "y", "t"};
+  static constexpr std::array<std::string_view, 6> kFalse = {"false", "no", "off", "0", "n", "f"};
+  const std::size_t words = node.origin.layer == Origin::Layer::kEnvironment ? kTrue.size() : 3;
   const std::string text = lower_case(node.text);
-  if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
-  if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
-  if (node.origin.layer == Origin::Layer::kEnvironment && (text == "1" || text == "0")) return text == "1";
+  for (std::size_t i = 0; i < words; ++i) {
+    if (text == kTrue[i] || text == kFalse[i]) return text == kTrue[i];
+  }
   return std::nullopt;
 }
 

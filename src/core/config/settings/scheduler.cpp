@@ -126,9 +126,11 @@ bool take_kubeflow(const Environment& environment, SchedulerSettings& result) {
     text.resize(colon);
   const auto nodes = number(text);
   const auto node = number(environment, "PET_NODE_RANK");
-  if (!nodes || !node || *nodes < 2) return false;
-  add_machines(result, *nodes, *node, "PET_NNODES", "PET_NODE_RANK");
-  add_address(environment, result, "PET_MASTER_ADDR", "PET_MASTER_PORT");
+  if (!nodes || *nodes < 1 || (*nodes > 1 && !node)) return false;
+  if (*nodes > 1) {
+    add_machines(result, *nodes, *node, "PET_NNODES", "PET_NODE_RANK");
+    add_address(environment, result, "PET_MASTER_ADDR", "PET_MASTER_PORT");
+  }
   constexpr std::int64_t kMost = 65536;
   if (const auto ranks = number(environment, "PET_NPROC_PER_NODE");
       ranks && *ranks > 0 && *ranks <= kMost && *nodes <= kMost)

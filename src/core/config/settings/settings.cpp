@@ -187,22 +187,27 @@ Settings settings_from_flag(std::string_view path, std::string_view value, std::
   return settings;
 }
 
-Settings settings_from_environment(const Environment& environment) {
+Settings settings_from_environment(const Environment& environment, const Settings& above) {
   Settings settings;
-  const bool has_parallelism = environment(kUseParallelism).value_or("false") == "true";
-  const auto take = [&](const Key& key) {
-    if (key.variable.empty() || key.has(kOnlyPassed)) return;
-    if (is_below(key.path, "parallelism_config") && !has_parallelism) return;
-    const std::string name(key.variable);
+  const auto node_of = [&](const std::string& name) -> std::optional<YamlNode> {
     const std::optional<std::string> value = environment(name);
-    if (!value || value->empty() || *value == "None") return;
-    flatten(scalar_node(*value, {Origin::Layer::kEnvironment, name}), std::string(key.path), settings);
+    if (!value || value->empty() || *value == "None") return std::nullopt;
+    return scalar_node(*value, {Origin::Layer::kEnvironment, name});
+  };
+  const auto is_on = [&](const char* name) {
+    const auto node = node_of(name);
+    return node && std::get<bool>(convert_value({.path = name, .type = Type::kBool}, *node));
+  };
+  const bool has_parallelism = is_on(kUseParallelism);
+  const auto take = [&](const Key& key) {
+    if (key.variable.empty() || key.has(kOnlyPassed) || above.find(key.path) != nullptr) return;
+    if (is_below(key.path, "parallelism_config") && !has_parallelism) return;
+    if (const auto node = node_of(std::string(key.variable))) flatten(*node, std::string(key.path), settings);
   };
   for (const auto table : key_tables()) std::for_each(table.begin(), table.end(), take);
-  if (environment("ACCELERATE_USE_FSDP").value_or("false") == "true") {
-    settings.set("distributed_type",
-                 {std::string("FSDP"), {Origin::Layer::kEnvironment, "ACCELERATE_USE_FSDP"}});
-  }
+  constexpr const char* kUseFsdp = "ACCELERATE_USE_FSDP";
+  if (above.find("distributed_type") == nullptr && is_on(kUseFsdp))
+    settings.set("distributed_type", {std::string("FSDP"), {Origin::Layer::kEnvironment, kUseFsdp}});
   return settings;
 }
 

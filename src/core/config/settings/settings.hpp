@@ -25,8 +25,9 @@ Settings settings_from_assignment(std::string_view assignment);
 /// messages.
 Settings settings_from_flag(std::string_view path, std::string_view value, std::string_view shown);
 
-/// The settings of the environment variables that Accelerate reads (Key::variable).
-Settings settings_from_environment(const Environment& environment);
+/// The settings of the environment variables that Accelerate reads (Key::variable). A variable is not read
+/// where `above` sets its key.
+Settings settings_from_environment(const Environment& environment, const Settings& above = {});
 
 /// Checks that accel supports what the merged settings ask for; with `only_launcher` the keys that only the
 /// engine reads are not checked. The first value that is not supported, in the order flags, file,

@@ -34,14 +34,6 @@ bool is_in_background() {
   return foreground >= 0 && foreground != ::getpgrp();
 }
 
-/// Whether a signal that ends the run waits to be read. A shell continues a stopped job that it ends.
-bool has_to_end() {
-  sigset_t waiting;
-  ::sigpending(&waiting);
-  return ::sigismember(&waiting, SIGINT) == 1 || ::sigismember(&waiting, SIGTERM) == 1 ||
-         ::sigismember(&waiting, SIGHUP) == 1;
-}
-
 /// Stops this process by `signal` until SIGCONT. Returns false if the kernel has ignored the signal, as it
 /// does in an orphaned process group, which nobody would continue.
 bool stop_by(int signal) {
@@ -77,14 +69,16 @@ int JobControl::stdin_of(const WorkerPlan& worker) {
   return STDIN_FILENO;
 }
 
-JobControl::Clock::duration JobControl::stop(std::span<const Worker> workers, Terminal& terminal) const {
+JobControl::Clock::duration JobControl::stop(std::span<const Worker> workers, Terminal& terminal,
+                                             SignalQueue& signals) const {
   const Clock::time_point begin = Clock::now();
   const std::optional<termios> modes = modes_of_terminal();
   const bool has_reader = std::any_of(workers.begin(), workers.end(), [this](const Worker& worker) {
     return !worker.outcome && worker.plan->rank == reader_;
   });
   bool has_stopped = stop_by(SIGTSTP);
-  while (has_reader && has_stopped && is_in_background() && !has_to_end()) {
+  // A shell continues a stopped job that it ends.
+  while (has_reader && has_stopped && is_in_background() && !signals.has_to_end()) {
     log::warn(fmt::format("rank {} reads the terminal and stays stopped; `fg` continues it", *reader_));
     terminal.pump();
     has_stopped = stop_by(SIGTTIN);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/worker.hpp"
 #include "core/launch/output/terminal.hpp"
 
@@ -38,7 +39,8 @@ class JobControl {
   /// The caller has stopped `workers` before and continues them afterwards. A worker that reads the terminal
   /// must not go on in the background, where it would take the input of the shell. Then this process says so
   /// on `terminal` and stops again, as SIGTTIN does, until it is in the foreground or has to end.
-  [[nodiscard]] Clock::duration stop(std::span<const Worker> workers, Terminal& terminal) const;
+  [[nodiscard]] Clock::duration stop(std::span<const Worker> workers, Terminal& terminal,
+                                     SignalQueue& signals) const;
 
  private:
   std::optional<termios> modes_;

@@ -37,6 +37,15 @@ void sweep(const fs::path& folder, const std::string& prefix) {
 
 }  // namespace
 
+fs::path temporary_folder(const Environment& environment) {
+  const std::string named = environment("TMPDIR").value_or("");
+  if (named.empty()) return "/tmp";
+  std::error_code error;
+  if (fs::is_directory(named, error)) return fs::absolute(named);
+  throw Error(ErrorKind::kUsage, fmt::format("TMPDIR: '{}' is not a directory", named))
+      .hint("create it, or unset TMPDIR");
+}
+
 Scratch::Scratch(const fs::path& folder) {
   const std::string prefix = fmt::format("accel-{}-{}-", host_name(), ::geteuid());
   sweep(folder, prefix);

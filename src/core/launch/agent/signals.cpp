@@ -19,21 +19,18 @@ std::string text_of_request(int signal, bool is_ours, bool saves) {
                      passed_on(signal, is_ours) == signal ? "" : " as SIGTERM");
 }
 
-SignalQueue::SignalQueue(LateSignals& late) : late_(late) {
+SignalQueue::SignalQueue(SignalSource& source) : source_(source) {
   sigset_t wanted;
   ::sigemptyset(&wanted);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
-    struct sigaction action {};
-    ::sigaction(signal, nullptr, &action);
-    const bool may_stay_ignored = signal == SIGINT || signal == SIGHUP;
-    if (!may_stay_ignored || action.sa_handler != SIG_IGN) ::sigaddset(&wanted, signal);
-  }
+  for (const int signal : {SIGTSTP, SIGCHLD}) ::sigaddset(&wanted, signal);
   ::sigprocmask(SIG_BLOCK, &wanted, &previous_);
   fd_ = Fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd_) {
-    const int reason = errno;
+  try {
+    if (!fd_) throw system_error("create", "a signal descriptor", errno);
+    source_.hold();
+  } catch (const Error&) {
     ::sigprocmask(SIG_SETMASK, &previous_, nullptr);
-    throw system_error("create", "a signal descriptor", reason);
+    throw;
   }
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
@@ -47,11 +44,10 @@ SignalQueue::SignalQueue(LateSignals& late) : late_(late) {
 }
 
 SignalQueue::~SignalQueue() {
+  source_.close();
   // What is still queued must not be delivered when the mask is restored.
-  while (const std::optional<Arrival> arrival = next()) {
-    late_.save |= arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2;
-    if (arrival->signal == SIGINT || arrival->signal == SIGTERM || arrival->signal == SIGHUP)
-      late_.interrupt = arrival->signal;
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::sigaction(SIGCHLD, &previous_child_, nullptr);
@@ -59,7 +55,13 @@ SignalQueue::~SignalQueue() {
   ::sigprocmask(SIG_SETMASK, &previous_, nullptr);
 }
 
+void SignalQueue::add_polls(std::vector<pollfd>& polls) const {
+  polls.push_back({fd_.get(), POLLIN, 0});
+  polls.push_back({source_.fd(), POLLIN, 0});
+}
+
 std::optional<Arrival> SignalQueue::next() {
+  if (const auto signal = source_.take()) return Arrival{*signal, 0};
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
   return Arrival{static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)};

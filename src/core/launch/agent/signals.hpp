@@ -1,11 +1,14 @@
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <csignal>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/host/signal_source.hpp"
 #include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
@@ -28,28 +31,25 @@ inline int passed_on(int signal, bool is_ours) {
 /// Says what becomes of a request to end; `saves`: our worker saves a checkpoint first.
 [[nodiscard]] std::string text_of_request(int signal, bool is_ours, bool saves);
 
-/// Signals that nobody has taken when the queue ended.
-struct LateSignals {
-  int interrupt = 0;  ///< The last SIGINT, SIGTERM or SIGHUP; 0 without one.
-  bool save = false;  ///< SIGUSR1 or SIGUSR2.
-};
-
-/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP and SIGCHLD arrive at a descriptor
-/// instead of a handler. SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and
-/// orphaned descendants become children of this process. At its end it puts what is left into `late`.
+/// While it lives, the signals of `source`, SIGTSTP and SIGCHLD wait for next(). SIGPIPE is ignored, and
+/// orphaned descendants become children of this process.
 class SignalQueue {
  public:
-  explicit SignalQueue(LateSignals& late);
+  /// Throws what SignalSource::hold() throws.
+  explicit SignalQueue(SignalSource& source);
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
   ~SignalQueue();
 
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  void add_polls(std::vector<pollfd>& polls) const;
   /// The next signal that has arrived; absent if there is none.
   std::optional<Arrival> next();
+  [[nodiscard]] bool has_to_end() { return source_.has_to_end(); }
+  /// From here on nobody calls next(); see SignalSource::close().
+  void close() { source_.close(); }
 
  private:
-  LateSignals& late_;
+  SignalSource& source_;
   sigset_t previous_{};
   struct sigaction previous_pipe_ {};
   struct sigaction previous_child_ {};

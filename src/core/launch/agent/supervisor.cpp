@@ -40,16 +40,12 @@ constexpr auto kDrainTime = std::chrono::seconds(1);
 /// How often to look at other machines, or for signals, while nothing arrives.
 constexpr int kPeerMs = 200;
 
-/// A second interrupt within this time counts as the same one: GNU timeout signals its child, and then the
-/// group that the child is in.
-constexpr auto kOneRequest = std::chrono::milliseconds(100);
-
 class Supervisor {
  public:
-  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers, LateSignals& late)
+  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd, SignalSource& source, Peers* peers)
       : plan_(plan),
         peers_(peers),
-        signals_(late),
+        signals_(source),
         guardian_(plan.run_id, plan.scratch),
         hang_watch_(plan, peers),
         checkpoint_watch_(plan),
@@ -99,6 +95,7 @@ class Supervisor {
     for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;
+    signals_.close();
     return result;
   }
 
@@ -120,7 +117,8 @@ class Supervisor {
     peers_->on_end(result);
     bool reported_hang = false;
     while (!peers_->is_over() && !ended_by_user_) {
-      polls_.assign(1, {signals_.fd(), POLLIN, 0});
+      polls_.clear();
+      signals_.add_polls(polls_);
       peers_->add_polls(polls_);
       ::poll(polls_.data(), polls_.size(), kPeerMs);
       serve_signals();
@@ -142,7 +140,11 @@ class Supervisor {
   /// that the run has not done.
   void drain_logs(GroupOutcome& result) {
     const int before = outcome_.interrupted_by;
+    const Clock::time_point begun = Clock::now();
+    bool has_said = false;
     while (!logs_.drain(std::chrono::milliseconds(kPeerMs)) && !ended_by_user_) {
+      if (!std::exchange(has_said, has_said || Clock::now() - begun >= std::chrono::seconds(5)) && has_said)
+        log::info("waiting for the file system of the logs; a second signal gives up what it has not taken");
       serve_signals();
       terminal_.pump();
     }
@@ -219,7 +221,7 @@ class Supervisor {
 
   void wait() {
     polls_.clear();
-    polls_.push_back({signals_.fd(), POLLIN, 0});
+    signals_.add_polls(polls_);
     if (terminal_.waiting_fd() >= 0 && !terminal_.stalled())
       polls_.push_back({terminal_.waiting_fd(), POLLOUT, 0});
     for (const Worker& worker : workers_) {
@@ -273,7 +275,7 @@ class Supervisor {
     terminal_.pump();
     send(SIGSTOP);
     for (const Worker& worker : workers_) wait_until_stopped(worker.pid);
-    deadlines_.put_off(job_control_.stop(workers_, terminal_));
+    deadlines_.put_off(job_control_.stop(workers_, terminal_, signals_));
     send(SIGCONT);
     hang_watch_.begin_again();
   }
@@ -286,7 +288,7 @@ class Supervisor {
       return;
     }
     if (outcome_.interrupted_by != 0) {
-      if (Clock::now() - interrupted_at_ < kOneRequest) return;
+      if (Clock::now() - interrupted_at_ < SignalSource::kOneRequest) return;
       log::warn("a second signal: killing the workers");
       ended_by_user_ = true;
       terminal_.pump();
@@ -299,15 +301,11 @@ class Supervisor {
     begin_interrupt(signal);
   }
 
-  [[nodiscard]] int passed_on(int signal) const {
-    return launch::passed_on(signal, plan_.catches_stop_signals);
-  }
-
   void begin_interrupt(int signal) {
     outcome_.interrupted_by = signal;
     interrupted_at_ = Clock::now();
     deadlines_.close = interrupted_at_ + grace();
-    stop(passed_on(signal));
+    stop(passed_on(signal, plan_.catches_stop_signals));
   }
 
   /// Asks the group to end within the grace period.
@@ -325,7 +323,7 @@ class Supervisor {
   [[nodiscard]] bool fails_while_saving(const ExitStatus& status) const {
     if (!plan_.catches_stop_signals || ended_now_ || status.success() || !status.known) return false;
     return status != ExitStatus{to_int(ExitCode::kPreempted), 0} &&
-           status.signal != passed_on(outcome_.interrupted_by);
+           status.signal != passed_on(outcome_.interrupted_by, plan_.catches_stop_signals);
   }
 
   /// Ends the group, in which a rank has failed. A worker that catches SIGTERM to save a checkpoint must not
@@ -489,11 +487,13 @@ class Supervisor {
 
 }  // namespace
 
-GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers) {
-  LateSignals late;
-  GroupOutcome result = Supervisor(plan, out_fd, err_fd, peers, late).run();
-  if (result.interrupted_late == 0) result.interrupted_late = late.interrupt;
-  result.was_asked_to_save |= late.save;
+GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, SignalSource& signals, Peers* peers) {
+  GroupOutcome result = Supervisor(plan, out_fd, err_fd, signals, peers).run();
+  while (const std::optional<int> late = signals.take()) {
+    const bool saves = *late == SIGUSR1 || *late == SIGUSR2;
+    result.was_asked_to_save |= saves;
+    if (!saves && result.interrupted_late == 0) result.interrupted_late = *late;
+  }
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/host/memory.hpp"
+#include "base/host/signal_source.hpp"
 #include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/process.hpp"
@@ -58,8 +59,10 @@ struct GroupOutcome {
 /// continued. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the
 /// others only stderr is shown, on `err_fd`, with "[rank1] " before each line.
 ///
+/// `signals` is left closed; a signal that has come before is thrown as by SignalSource::hold().
 /// With `peers`, failures and signals of other machines end the group, too, and it returns when the run is
 /// over on all of them.
-GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers = nullptr);
+GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, SignalSource& signals,
+                       Peers* peers = nullptr);
 
 }  // namespace accel::launch

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/host/threads.hpp"
 
 namespace accel::launch {
 namespace {
@@ -115,7 +116,9 @@ std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Looku
   if (!known.valid()) {
     std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
     known = task.get_future().share();
-    std::thread(std::move(task)).detach();
+    thread_without_signals([task = std::make_shared<decltype(task)>(std::move(task))] {
+      (*task)();
+    }).detach();
   }
   const std::shared_future<std::vector<Address>> result = known;
   lock.unlock();

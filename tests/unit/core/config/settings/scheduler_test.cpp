@@ -134,6 +134,9 @@ TEST(SchedulerTest, KubeflowSaysEverything) {
   EXPECT_EQ(found.machines.get<std::int64_t>("num_machines"), 3);
   EXPECT_FALSE(found.address.has("num_processes"));
   // An elastic job has no fixed number of machines.
+  found = settings_from_scheduler(variables({{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "4"}}));
+  EXPECT_EQ(found.address.get<std::int64_t>("num_processes"), 4);
+  EXPECT_FALSE(found.machines.has("num_machines"));
   found = settings_from_scheduler(variables({{"PET_NNODES", "1:4"}, {"PET_NODE_RANK", "0"}}));
   EXPECT_FALSE(found.machines.has("num_machines"));
 }

@@ -251,10 +251,40 @@ TEST(ConfigSettingsTest, ReadsAcceleratesVariables) {
             "environment variable FSDP_VERSION: 'fsdp_config.version' must be an integer, found 'new'");
 }
 
+TEST(ConfigSettingsTest, AVariableIsNotReadWhereItsKeyIsSet) {
+  const Environment environment = [](const std::string& name) {
+    return name == "FSDP_VERSION" || name == "ACCELERATE_USE_FSDP" ? std::optional<std::string>("new")
+                                                                   : std::nullopt;
+  };
+  Settings above = settings_from_flag("fsdp_config.version", "2", "--fsdp-version 2");
+  EXPECT_EQ(
+      error_of([&] { settings_from_environment(environment, above); }),
+      "environment variable ACCELERATE_USE_FSDP: 'ACCELERATE_USE_FSDP' must be true or false, found 'new'");
+  above.add_below(settings_from_flag("distributed_type", "NO", "--distributed-type NO"));
+  EXPECT_FALSE(settings_from_environment(environment, above).has("distributed_type"));
+}
+
+TEST(ConfigSettingsTest, ASwitchIsWhatAccelerateTakes) {
+  for (const auto& [text, on] : std::map<std::string, bool>{{"True", true},
+                                                            {"1", true},
+                                                            {"YES", true},
+                                                            {"t", true},
+                                                            {"False", false},
+                                                            {"0", false},
+                                                            {"n", false}}) {
+    const auto variable = [&](const std::string& switched) {
+      return settings_from_environment(
+          [&](const std::string& name) { return name == switched ? std::optional(text) : std::nullopt; });
+    };
+    EXPECT_EQ(variable("ACCELERATE_USE_FSDP").has("distributed_type"), on) << text;
+    EXPECT_EQ(variable("ACCELERATE_USE_CPU").get<bool>("use_cpu"), on) << text;
+  }
+}
+
 TEST(ConfigSettingsTest, ReadsTheMeshsVariablesIfAcceleratesSwitchIsOn) {
   for (const bool on : {true, false}) {
     const Settings s = settings_from_environment([&](const std::string& name) -> std::optional<std::string> {
-      if (name == "ACCELERATE_USE_PARALLELISM_CONFIG") return on ? "true" : "false";
+      if (name == "ACCELERATE_USE_PARALLELISM_CONFIG") return on ? "True" : "False";
       if (name == "PARALLELISM_CONFIG_DP_REPLICATE_SIZE") return "2";
       if (name == "PARALLELISM_CONFIG_TP_SIZE") return "1";
       return std::nullopt;

@@ -70,6 +70,21 @@ TEST(ScratchTest, LinksOfThatNameAreLeftAlone) {
   EXPECT_THAT(names_in(dir.path()), SizeIs(1));
 }
 
+TEST(ScratchTest, TheFolderIsThatOfTheEnvironment) {
+  const auto folder = [](std::optional<std::string> named) {
+    return temporary_folder([&](const std::string& name) { return name == "TMPDIR" ? named : std::nullopt; });
+  };
+  EXPECT_EQ(folder(std::nullopt), "/tmp");
+  EXPECT_EQ(folder(""), "/tmp");
+  EXPECT_EQ(folder("."), std::filesystem::current_path() / ".");
+  try {
+    folder("/no/such/folder");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "TMPDIR: '/no/such/folder' is not a directory");
+  }
+}
+
 TEST(ScratchTest, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(Scratch("/no/such/folder"), Error); }
 
 }  // namespace

@@ -64,7 +64,8 @@ class SupervisorTest : public ::testing::Test {
     const Fd out(::open((dir_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     const Fd err(::open((dir_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     const auto begin = std::chrono::steady_clock::now();
-    GroupOutcome group = supervise(plan, out.get(), err.get(), peers);
+    SignalSource signals;
+    GroupOutcome group = supervise(plan, out.get(), err.get(), signals, peers);
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return group;
   }
@@ -142,7 +143,8 @@ TEST_F(SupervisorTest, AProgramThatCannotBeExecutedIsAnError) {
   plan.command = {(dir_ / "none").string()};
   plan.workers.resize(2);
   try {
-    (void)supervise(plan, 1, 2);
+    SignalSource signals;
+    (void)supervise(plan, 1, 2, signals);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), HasSubstr("No such file"));
