@@ -1,6 +1,7 @@
 """Checkpoints in the full and the local form: what torch reads of them, and runs that go on from them."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -132,8 +133,11 @@ def test_weights_of_an_earlier_end_are_not_taken_for_those_of_this_one(accel, tm
     said = accel("launch", config, code=6, env={"ACCEL_FAULT": "fail@copy:EIO"}).stderr
     assert "the checkpoint is complete, but its export to" in said
     assert not (tmp_path / "out/export").exists() and (tmp_path / "out/checkpoints/checkpoint_4/accel_manifest.json").exists()
-    said = accel("launch", config, code=4).stderr
-    assert "the run is finished, but '" in said and "accel merge-weights" in said
+    said = accel("launch", config).stderr
+    assert "the run is finished, and '" in said and "is made from" in said
+    accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_4/pytorch_model_fsdp_0")
+    assert (tmp_path / "out/export/config.json").read_text() == "{}"
+    assert "nothing to do" in accel("launch", config).stderr
 
 
 def test_an_export_that_fails_says_that_the_checkpoint_is_complete(accel, tmp_path):
@@ -143,11 +147,14 @@ def test_an_export_that_fails_says_that_the_checkpoint_is_complete(accel, tmp_pa
     said = accel("launch", resume_cases.config(tmp_path, CASE, 2, **{"checkpoint.export": "safetensors"}), code=6).stderr
     assert "the checkpoint is complete, but its export to" in said
     assert (tmp_path / "out/checkpoints/checkpoint_2/accel_manifest.json").exists()
-    # The same command does not say that all is done.
+    # The same command makes the export, and removes what a kill has left of one.
     (tmp_path / "out/export").unlink()
-    config = resume_cases.config(tmp_path, CASE, 2, **{"checkpoint.export": "safetensors"})
-    said = accel("launch", config, code=4).stderr
-    assert "the run is finished, but '" in said and "accel merge-weights" in said
+    leftover = tmp_path / "out/export.incomplete-00000000-1-1"
+    leftover.mkdir()
+    os.utime(leftover, (0, 0))
+    accel("launch", resume_cases.config(tmp_path, CASE, 2, **{"checkpoint.export": "safetensors"}))
+    accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_2/pytorch_model_fsdp_0")
+    assert not list((tmp_path / "out").glob("export.*"))
 
 
 def test_every_may_be_minutes_or_continuous(accel, tmp_path):

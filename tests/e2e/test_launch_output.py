@@ -1,5 +1,6 @@
 """A run does not depend on the launcher's output: the disk may be full, nobody reads, or a file may not grow."""
 
+import contextlib
 import os
 import pty
 import subprocess
@@ -109,15 +110,36 @@ def test_a_configuration_that_cannot_be_written_is_an_error(accel_path, tmp_path
     assert [path.name for path in (tmp_path / "out").iterdir()] == []
 
 
-@pytest.fixture(scope="module")
-def small_disk(tmp_path_factory):
-    """Mounts a file system of one megabyte, or skips the test if it cannot."""
-    directory = tmp_path_factory.mktemp("disk")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", directory], capture_output=True, text=True)
+@contextlib.contextmanager
+def disk_of(size, directory):
+    """Mounts a file system of that size, or skips the test if it cannot."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], capture_output=True, text=True)
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory):
+    with disk_of("1m", tmp_path_factory.mktemp("disk")) as directory:
+        yield directory
+
+
+def test_old_checkpoints_make_room_and_a_disk_that_states_no_size_is_not_full(accel, tmp_path):
+    """The disk has room for two checkpoints, and the run keeps two. A third would be written before the first goes."""
+    train_runs.export(tmp_path / "gpt.pt")
+    (tmp_path / "disk").mkdir()
+    with disk_of("0", tmp_path / "disk") as disk:
+        accel("launch", train_runs.config(tmp_path, 1, max_steps=1, **{"output_dir": str(disk / "out"), "checkpoint.every": 1}))
+        accel("merge-weights", disk / "out/checkpoints/checkpoint_1", disk / "weights")
+        size = sum(path.stat().st_size for path in (disk / "out/checkpoints").rglob("*") if path.is_file())
+    with disk_of(int(2.7 * size), tmp_path / "disk") as disk:
+        keys = {"output_dir": str(disk / "out"), "checkpoint": {"every": 1, "total_limit": 2, "resume": "none"}}
+        accel("launch", train_runs.config(tmp_path, 1, max_steps=4, **keys))
+        assert sorted(path.name for path in (disk / "out/checkpoints").iterdir()) == ["checkpoint_3", "checkpoint_4"]
 
 
 def test_a_full_disk_ends_a_log_and_not_the_run(accel_path, tmp_path, small_disk):

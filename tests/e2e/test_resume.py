@@ -12,6 +12,7 @@ import pytest
 
 import resume_cases
 import train_runs
+from launching import wait_for
 from resume_cases import CASES, N
 
 ROWS: dict[tuple[str, str], str] = {}
@@ -377,3 +378,30 @@ def test_a_failed_rank_still_ends_the_others_at_once(accel_path, tmp_path):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 6 and "rank 1 of 2 failed: killed by SIGKILL" in output, output
     assert time.monotonic() - begin < 10
+
+
+def test_a_signal_in_an_evaluation_saves_and_the_run_that_goes_on_makes_it_up(accel, accel_path, tmp_path):
+    """The learning rate follows the held-out loss, of which none counts as better, and halves with each evaluation."""
+    def config(directory):
+        return train_runs.config(directory, 2, max_steps=5, eval_every=2, **{
+            "data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32},
+            "lr_scheduler": {"type": "reduce_lr_on_plateau", "factor": 0.5, "patience": 0, "threshold": 0.9},
+            "checkpoint": {"every": 5, "resume": "auto"}})
+
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for directory in (straight, stopped):
+        directory.mkdir()
+        train_runs.export(directory / "gpt.pt")
+    accel("launch", config(straight))
+    process = subprocess.Popen([accel_path, "launch", config(stopped)], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    metrics = stopped / "out/metrics.jsonl"
+    wait_for(lambda: metrics.exists() and '"step":2' in metrics.read_text().replace(" ", ""), 60)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 7 and "stopped after step 2 of 5" in said, said
+    assert "eval_loss" not in metrics.read_text()
+    assert json.loads((stopped / "out/checkpoints/checkpoint_2/trainer_state.json").read_text())["evaluation_is_due"]
+    accel("launch", config(stopped))
+    expected = resume_cases.lines(straight)
+    assert resume_cases.lines(stopped) == expected
+    assert [line["lr"] for line in expected if "lr" in line] == [3e-3, 3e-3, 3e-3, 3e-3, 1.5e-3]

@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/fault_point.hpp"
+#include "base/files/no_sync.hpp"
 #include "base/interrupt.hpp"
 
 namespace accel {
@@ -172,7 +173,7 @@ void File::truncate(std::uint64_t bytes) {
 
 void File::sync() {
   check_interrupted();
-  if (fault::guard(Operation::kSync, path_, [&] { return ::fsync(fd_); }) != 0)
+  if (fault::guard(Operation::kSync, path_, [&] { return ::fsync(fd_); }) != 0 && !has_no_sync(errno))
     throw system_error("fsync", path_.string(), errno);
 }
 
@@ -234,8 +235,7 @@ void sync_directory(const std::filesystem::path& directory) {
   const int result = fault::guard(Operation::kSyncDirectory, directory, [&] { return ::fsync(fd); });
   const int error = errno;
   ::close(fd);
-  // Some network file systems cannot sync a directory and return EINVAL. There is no other way on them.
-  if (result != 0 && error != EINVAL) throw system_error("fsync", directory.string(), error);
+  if (result != 0 && !has_no_sync(error)) throw system_error("fsync", directory.string(), error);
 }
 
 std::vector<std::filesystem::path> make_directories(const std::filesystem::path& directory) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
@@ -77,6 +78,12 @@ FileSystem file_system_of(const std::filesystem::path& path) {
   const Mount mount = mount_of(status.st_dev);
   const auto magic = static_cast<unsigned long>(system.f_type);
   return {mount.type.empty() ? fmt::format("{:#x}", magic) : mount.type, lock_reach(magic, mount.options)};
+}
+
+std::optional<std::uint64_t> free_bytes(const std::filesystem::path& path) {
+  struct statvfs system {};
+  if (::statvfs(path.c_str(), &system) != 0 || system.f_blocks == 0) return std::nullopt;
+  return std::uint64_t{system.f_bavail} * system.f_frsize;
 }
 
 bool is_on_nfs(int fd) {

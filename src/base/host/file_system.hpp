@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace accel {
@@ -24,6 +26,10 @@ struct FileSystem {
 /// Says which hosts share the locks of a file system. `magic` is its number in statfs(2), and `options` are
 /// those of its superblock, such as "rw,vers=4.2,local_lock=none".
 [[nodiscard]] LockReach lock_reach(unsigned long magic, const std::string& options);
+
+/// The bytes that this user may still write to the file system of `path`. Nothing if it cannot be asked, or
+/// states no size: ramfs, tmpfs without a limit, and some of FUSE.
+[[nodiscard]] std::optional<std::uint64_t> free_bytes(const std::filesystem::path& path);
 
 /// Whether the descriptor is of a file on NFS.
 [[nodiscard]] bool is_on_nfs(int fd);

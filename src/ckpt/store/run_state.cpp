@@ -115,6 +115,7 @@ RunState run_state_of(const json& document) {
   }
   if (const auto numbers = document.find("evaluation"); numbers != document.end())
     state.evaluation = numbers->get<std::map<std::string, double>>();
+  state.evaluation_is_due = document.value("evaluation_is_due", false);
   return state;
 }
 
@@ -164,6 +165,7 @@ std::string encode_run_state(const RunState& state) {
                                   {"patience_counter", early->patience_counter}};
   }
   if (!state.evaluation.empty()) document["evaluation"] = state.evaluation;
+  if (state.evaluation_is_due) document["evaluation_is_due"] = true;
   return document.dump(2) + "\n";
 }
 

@@ -102,6 +102,8 @@ struct RunState {
   std::optional<EarlyStoppingState> early_stopping;  ///< Empty before the first evaluation, too.
   /// The finite numbers of the evaluation of this step, such as "eval_loss". Empty if it had none.
   std::map<std::string, double> evaluation;
+  /// The evaluation of this step is left to the run that goes on, since a signal asked this one to end.
+  bool evaluation_is_due = false;
 };
 
 /// The text of the file, with a newline at its end.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +19,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/host/cpus.hpp"
+#include "base/host/file_system.hpp"
 #include "base/text.hpp"
 #include "ckpt/io/copy_range.hpp"
 #include "ckpt/io/crc32.hpp"
@@ -348,12 +348,10 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
 }
 
 void check_free_space(const std::filesystem::path& directory, std::uint64_t needed) {
-  struct statvfs status {};
-  if (::statvfs(directory.c_str(), &status) != 0) return;  // Some file systems do not say.
-  const std::uint64_t free_bytes = std::uint64_t{status.f_bavail} * status.f_frsize;
-  if (free_bytes >= needed) return;
+  const std::optional<std::uint64_t> free = free_bytes(directory);
+  if (!free || *free >= needed) return;
   throw Error(ErrorKind::kFailure, fmt::format("'{}' has {} free, but {} are needed", directory.string(),
-                                               format_bytes(free_bytes), format_bytes(needed)))
+                                               format_bytes(*free), format_bytes(needed)))
       .hint("free some space, or write elsewhere");
 }
 

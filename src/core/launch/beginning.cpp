@@ -87,13 +87,13 @@ Beginning beginning_from(const fs::path& checkpoint, std::int64_t step, const co
   const fs::path& output = training.output_dir;
   const bool exports = training.checkpoint.exports_safetensors;
   const bool is_early = step < last && has_stopped_early(checkpoint, training);
-  if (step >= last || is_early) {
-    if (exports && !fs::exists(output / "export")) {
-      throw Error(ErrorKind::kMissing,
-                  fmt::format("the run is finished, but '{}' is not there", (output / "export").string()))
-          .hint(fmt::format("`accel merge-weights {} {}` writes it", checkpoint.string(),
-                            (output / "export").string()));
-    }
+  const bool is_finished = step >= last || is_early;
+  if (is_finished && exports && !fs::exists(output / "export")) {
+    log::info(fmt::format("the run is finished, and '{}' is not there: it is made from '{}'",
+                          (output / "export").string(), checkpoint.string()));
+    return {fs::canonical(checkpoint), step, false};
+  }
+  if (is_finished) {
     const std::string why =
         is_early
             ? std::string("the run has stopped early there")

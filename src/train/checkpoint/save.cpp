@@ -15,6 +15,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
+#include "base/host/file_system.hpp"
 #include "base/host/memory.hpp"
 #include "base/log.hpp"
 #include "base/seconds.hpp"
@@ -22,6 +23,7 @@
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/best_checkpoint.hpp"
 #include "ckpt/store/model_assets.hpp"
+#include "ckpt/store/resume_point.hpp"
 #include "train/checkpoint/adapter.hpp"
 #include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/rank_state.hpp"
@@ -137,7 +139,9 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   phase_ = Phase::kWriting;
   on_first_rank([&] {
     store_.begin(step);
-    require_space(job_->directory, tensor_bytes(model_, optimizer_, config_.checkpoint));
+    const std::uint64_t bytes = tensor_bytes(model_, optimizer_, config_.checkpoint);
+    if (free_bytes(job_->directory).value_or(bytes) < bytes) make_room();
+    require_space(job_->directory, bytes);
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
     for (std::size_t i = 0; i < used_optimizers(optimizer_).size(); ++i)
       make_directory(job_->directory / optimizer_directory(i));
@@ -297,8 +301,8 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
       const bool exports = config_.checkpoint.exports_safetensors && job_->state.is_last;
       if (exports) remove_earlier_export();
       store_.commit(step);
-      prune();
-      if (exports) export_model(step);
+      prune(config_.checkpoint.total_limit);
+      if (exports) export_model(store_.path_of(step));
       return json();
     });
     return std::nullopt;
@@ -308,7 +312,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
   return saved;
 }
 
-void CheckpointSaver::prune() {
+void CheckpointSaver::prune(std::int64_t limit) {
   std::optional<std::int64_t> best;
   if (config_.checkpoint.keep_best && config_.checkpoint.total_limit > 0) {
     try {
@@ -320,7 +324,15 @@ void CheckpointSaver::prune() {
       return;
     }
   }
-  store_.prune(config_.checkpoint.total_limit, best);
+  store_.prune(limit, best);
+}
+
+/// Removes the checkpoints that would go after the save, as long as the newest one is whole.
+void CheckpointSaver::make_room() {
+  const std::vector<std::int64_t> steps = store_.steps();
+  if (config_.checkpoint.total_limit == 0 || steps.empty() || ckpt::newest_whole(store_).step != steps.back())
+    return;
+  prune(std::max<std::int64_t>(config_.checkpoint.total_limit - 1, 1));
 }
 
 /// An earlier end of the run has exported other weights. From the commit on they would be taken for those of
@@ -335,11 +347,10 @@ void CheckpointSaver::remove_earlier_export() const {
   }
 }
 
-void CheckpointSaver::export_model(std::int64_t step) const {
+void CheckpointSaver::export_model(const fs::path& checkpoint) const {
   const fs::path output = config_.output_dir / "export";
   try {
-    export_safetensors(store_.path_of(step), output, assets_of(config_, store_.path_of(step)),
-                       config_.checkpoint.adapter_only);
+    export_safetensors(checkpoint, output, assets_of(config_, checkpoint), config_.checkpoint.adapter_only);
     log::info(fmt::format("exported the weights to {}", output.string()));
   } catch (Error& error) {
     error.add_context(

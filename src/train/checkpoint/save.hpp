@@ -68,6 +68,8 @@ class CheckpointSaver {
   /// Cancels a save in flight and waits for its thread.
   ~CheckpointSaver();
 
+  /// Writes the weights of `checkpoint`, the last one of the run, into output_dir/export, for transformers.
+  void export_model(const std::filesystem::path& checkpoint) const;
   /// Whether there is a save in flight; the same on all ranks.
   [[nodiscard]] bool in_flight() const { return phase_ != Phase::kIdle; }
   /// Starts the save of `state.run.step`. No save may be in flight. `survives` says that the ranks go on if
@@ -95,12 +97,11 @@ class CheckpointSaver {
   [[nodiscard]] std::vector<SavedPart> parts_of(double scale) const;
   void keep(const Optimizer::State& state);
   void remove_earlier_export() const;
-  /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
-  void export_model(std::int64_t step) const;
   /// Makes the save fail with `error`, and waits until its thread has ended.
   void give_up(const std::exception& error);
   /// Removes old checkpoints, on rank 0.
-  void prune();
+  void prune(std::int64_t limit);
+  void make_room();
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.
   [[noreturn]] void fail(std::size_t rank, const std::string& why);

@@ -2,25 +2,23 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/statvfs.h>
-
-#include <cerrno>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/host/file_system.hpp"
 #include "base/text.hpp"
 
 namespace accel::train {
 
 void require_space(const std::filesystem::path& directory, std::uint64_t bytes) {
-  struct statvfs system {};
-  if (::statvfs(directory.c_str(), &system) != 0) throw system_error("look at", directory.string(), errno);
-  const std::uint64_t left = std::uint64_t{system.f_bavail} * system.f_frsize;
-  if (left >= bytes) return;
+  const std::optional<std::uint64_t> left = free_bytes(directory);
+  if (!left || *left >= bytes) return;
   throw Error(ErrorKind::kFailure,
               fmt::format("a checkpoint takes {}, and the file system of '{}' has {} left",
-                          format_bytes(bytes), directory.string(), format_bytes(left)))
-      .hint("training.checkpoint.total_limit keeps fewer; `accel checkpoints --keep-last` removes old ones");
+                          format_bytes(bytes), directory.string(), format_bytes(*left)))
+      .hint(
+          "free some space: `accel checkpoints --keep-last N` removes old ones; with "
+          "training.checkpoint.total_limit a run does so itself, up to its newest one");
 }
 
 ckpt::FileSummary summary_of(const std::filesystem::path& directory, const std::string& name) {

@@ -8,8 +8,8 @@
 
 namespace accel::train {
 
-/// Throws Error (kFailure) if the file system of `directory` has less than `bytes` left. A checkpoint of
-/// that size would fail after it has been written in part.
+/// Throws Error (kFailure) if the file system of `directory` says that less than `bytes` are left. A
+/// checkpoint of that size would fail after it has been written in part.
 void require_space(const std::filesystem::path& directory, std::uint64_t bytes);
 
 /// Reads the file `name` of `directory`, and returns its size and its CRC-32.

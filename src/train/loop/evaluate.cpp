@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/seconds.hpp"
+#include "base/stop_request.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/c10d/split_sum.hpp"
 #include "train/loop/batches.hpp"
@@ -24,6 +27,35 @@ namespace {
 at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& summand) {
   return sum.defined() ? sum + summand : summand;
 }
+
+/// Lets the ranks agree about once a second whether an evaluation ends.
+class StopVotes {
+ public:
+  explicit StopVotes(Group& group) : group_(group) {}
+
+  /// Call before each round, on all ranks.
+  [[nodiscard]] bool ends(std::int64_t round) {
+    if (round < next_) return false;
+    const Clock::time_point now = Clock::now();
+    std::array<double, 2> sums = {stop_requested() ? 1.0 : 0.0, seconds_since(since_)};
+    group_.all_reduce_sum(sums);
+    since_ = now;
+    // All ranks have the same sums, and so the same next round. A GPU is behind its host: its time shows in
+    // the next interval.
+    const bool is_short = sums[1] < group_.size();
+    rounds_ = is_short ? 2 * rounds_ : std::max<std::int64_t>(rounds_ / 2, 1);
+    next_ = round + rounds_;
+    return sums[0] > 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Group& group_;
+  std::int64_t next_ = 1;
+  std::int64_t rounds_ = 1;  ///< From one vote to the next.
+  Clock::time_point since_ = Clock::now();
+};
 
 }  // namespace
 
@@ -41,8 +73,8 @@ std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
   return sets;
 }
 
-Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
-                    Labels labels, at::Device device) {
+std::optional<Evaluation> evaluate(ShardedModel& model, const config::TrainingConfig& config,
+                                   const Samples& data, Labels labels, at::Device device) {
   const DataParallel ranks = model.groups().data();
   Group& world = model.groups().world();
   const at::NoGradGuard no_grad;
@@ -56,7 +88,12 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   at::Tensor right_sum;
   at::Tensor nll_sum;
   double seen = 0;
+  StopVotes votes(model.groups().world());
+  bool stops = false;
   for (std::int64_t round = 0; round < rounds; ++round) {
+    // Without a checkpoint to save a signal has ended the process.
+    stops = config.checkpoint.enabled() && votes.ends(round);
+    if (stops) break;
     const std::int64_t begin = (round * ranks.size + ranks.rank) * batch;
     const std::int64_t count = std::clamp<std::int64_t>(all - begin, 0, batch);
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
@@ -81,6 +118,7 @@ Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, c
   }
   model.set_training(true);
   const double order = model.take_collective_order();
+  if (stops) return std::nullopt;
   const auto own = [](const at::Tensor& sum, double otherwise) {
     return sum.defined() ? SplitNumber(sum) : SplitNumber(otherwise);
   };

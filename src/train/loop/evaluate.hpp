@@ -34,8 +34,9 @@ std::vector<HeldOutSamples> open_held_out(const config::TrainingConfig& config,
 
 /// Evaluates the model on held-out data, without gradients and in evaluation mode. All ranks get the same
 /// bits. Collective: a rank that has run out of batches takes part in the others' gathers with a batch that
-/// does not count.
-Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
-                    Labels labels, at::Device device);
+/// does not count. Returns nothing, on all ranks, if one has been asked to stop meanwhile
+/// (base/stop_request).
+std::optional<Evaluation> evaluate(ShardedModel& model, const config::TrainingConfig& config,
+                                   const Samples& data, Labels labels, at::Device device);
 
 }  // namespace accel::train

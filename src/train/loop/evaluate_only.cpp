@@ -46,7 +46,7 @@ void evaluate_only(const config::Config& config, at::Device device, Group& group
   }
   require_agreement(group, config, model.structure(),
                     fmt::format("{}, {:08x}", data.source().size_text(), data.source().fingerprint()));
-  const Evaluation evaluation = evaluate(model, training, data, labels, device);
+  const Evaluation evaluation = evaluate(model, training, data, labels, device).value();
   if (group.rank() != 0) return;
   // JSON has no infinity.
   const auto number = [](double value) -> nlohmann::ordered_json {

@@ -131,11 +131,15 @@ class Trainer {
   }
 
   TrainingEnd run() {
-    TrainingEnd end = TrainingEnd::kFinished;
     report_.start(first_step_ - 1, seconds_since(created_));
-    std::int64_t step = first_step_;
-    bool stopped_early = false;
-    for (; step <= config_.max_steps; ++step) {
+    // A signal kept the attempt before from an evaluation behind its last step.
+    if (evaluation_is_due_ && !evaluate_at(first_step_ - 1))
+      return finish(first_step_ - 1, TrainingEnd::kPreempted);
+    if (is_done()) {
+      if (group_.rank() == 0 && lacks_export()) saver_.export_model(config_.checkpoint.resume_from);
+      return finish(first_step_ - 1, TrainingEnd::kFinished);
+    }
+    for (std::int64_t step = first_step_;; ++step) {
       flight::set_step(step);
       profiler_.begin_step(step);
       const SaveVotes votes = saver_.votes();
@@ -151,38 +155,51 @@ class Trainer {
       go_on_with_save({result.votes[0], result.votes[1]});
       evaluation_.clear();
       bool last = step == config_.max_steps;
-      if (!held_out_.empty() && config_.eval_every > 0 && (last || step % config_.eval_every == 0))
-        evaluate_at(step);
+      const bool evaluates =
+          !held_out_.empty() && config_.eval_every > 0 && (last || step % config_.eval_every == 0);
+      // The checkpoint comes first: an evaluation may take longer than the launcher waits.
+      evaluation_is_due_ = evaluates && (result.stop || !evaluate_at(step));
+      if (evaluation_is_due_ && last)
+        report_.say("the last evaluation is left out, as a signal asked; `accel evaluate` makes it");
       const bool is_early = early_stopping_ && early_stopping_->is_reached() && !last;
       last |= is_early;
       if (is_early) report_.last_step(step, result, scaler_);
-      const bool stops = result.stop && !last;
+      const bool stops = (result.stop || evaluation_is_due_) && !last;
       const bool due = last || stops || schedule_.is_due(step, result.votes[2], saver_.in_flight());
       if (config_.checkpoint.enabled() && due) save(step, result, last, /*must_succeed=*/last || stops);
-      if (is_early) {
-        stopped_early = true;
-        break;
-      }
-      if (!stops) continue;
-      report_.say(fmt::format("stopped after step {} of {}, as a signal asked", step, config_.max_steps));
-      end = TrainingEnd::kPreempted;
-      break;
+      if (last || stops) return finish(step, stops ? TrainingEnd::kPreempted : TrainingEnd::kFinished);
     }
+  }
+
+ private:
+  /// Ends the run after `step`.
+  TrainingEnd finish(std::int64_t step, TrainingEnd end) {
+    const bool is_finished = end == TrainingEnd::kFinished;
+    if (!is_finished)
+      report_.say(fmt::format("stopped after step {} of {}, as a signal asked", step, config_.max_steps));
     flight::set_step(0);
-    report_.time_spent(std::min(step, config_.max_steps));
-    if (end == TrainingEnd::kFinished) report_.end_of_run(model_, *optimizer_);
-    if (stopped_early) report_.stopped_early(step, *early_stopping_);
+    report_.time_spent(step);
+    if (is_finished && step >= first_step_) report_.end_of_run(model_, *optimizer_);
+    if (is_finished && step < config_.max_steps) report_.stopped_early(step, *early_stopping_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
     model_.groups().shut_down();
     const flight::Label label("the command that gets the metrics");
     const flight::Scope scope(FlightOp::kHostWork);
     // A run that was asked to end has launch.grace_period for everything.
-    report_.close(std::chrono::seconds(end == TrainingEnd::kPreempted ? 3 : 30));
+    report_.close(std::chrono::seconds(is_finished ? 30 : 3));
     return end;
   }
 
- private:
+  /// Whether the checkpoint to go on from is the last one of the run.
+  [[nodiscard]] bool is_done() const {
+    return first_step_ > config_.max_steps || (early_stopping_ && early_stopping_->is_reached());
+  }
+
+  [[nodiscard]] bool lacks_export() const {
+    return config_.checkpoint.exports_safetensors && !std::filesystem::exists(config_.output_dir / "export");
+  }
+
   /// Makes the data refuse tokens that the model does not know. Without this check each device fails in its
   /// own way, and none names the file.
   void check_tokens() {
@@ -201,7 +218,7 @@ class Trainer {
                 : load_run(checkpoint, model_, *optimizer_, scaler_, device_, read_sums(), settings_);
     if (!foreign) check_sums(checkpoint, loaded);
     ckpt::RunState& state = loaded.state;
-    if (state.step >= config_.max_steps) {
+    if (state.step > config_.max_steps || (state.step == config_.max_steps && !lacks_export())) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
@@ -242,6 +259,7 @@ class Trainer {
       }
     }
     first_step_ = state.step + 1;
+    evaluation_is_due_ = state.evaluation_is_due && !held_out_.empty();
     report_.resumed(checkpoint, state, seconds_since(created_));
     for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
     for (const std::string& change : changed_settings(state.settings, settings_))
@@ -293,20 +311,30 @@ class Trainer {
     for (const auto& [name, value] : evaluation_) {
       if (std::isfinite(value)) state.evaluation.emplace(name, value);
     }
+    state.evaluation_is_due = evaluation_is_due_;
     state.frozen_hash = frozen_hash_;
     return state;
   }
 
-  void evaluate_at(std::int64_t step) {
-    for (const auto& [name, samples] : held_out_) {
+  /// Returns false if a signal has asked for the end of the run meanwhile. Then nothing has changed.
+  bool evaluate_at(std::int64_t step) {
+    std::vector<std::pair<Evaluation, double>> done;
+    for (const HeldOutSamples& set : held_out_) {
       const Clock::time_point begin = Clock::now();
-      const Evaluation evaluation = evaluate(model_, config_, samples, labels_, device_);
+      const auto evaluation = evaluate(model_, config_, set.samples, labels_, device_);
+      if (!evaluation) return false;
+      done.emplace_back(*evaluation, seconds_since(begin));
+    }
+    for (std::size_t i = 0; i < done.size(); ++i) {
+      const auto& [evaluation, seconds] = done[i];
+      const std::string& name = held_out_[i].name;
       if (plateau_ && name.empty()) plateau_->update(evaluation.loss);
       evaluation_[evaluation_prefix(name) + "loss"] = evaluation.loss;
       if (evaluation.accuracy) evaluation_[evaluation_prefix(name) + "accuracy"] = *evaluation.accuracy;
-      report_.evaluation(step, name, evaluation, seconds_since(begin));
+      report_.evaluation(step, name, evaluation, seconds);
     }
     if (early_stopping_) early_stopping_->update(evaluation_.at(early_stopping_->metric().key()));
+    return true;
   }
 
   void save(std::int64_t step, const StepResult& result, bool is_last, bool must_succeed) {
@@ -374,6 +402,7 @@ class Trainer {
   std::optional<Plateau> plateau_;    ///< Only a schedule that follows the held-out loss has one.
   std::optional<EarlyStopping> early_stopping_;
   std::map<std::string, double> evaluation_;  ///< The numbers of the evaluation of this step, if it had one.
+  bool evaluation_is_due_ = false;            ///< RunState::evaluation_is_due of this step.
   StepRunner steps_;
   CheckpointSaver saver_;
   SaveSchedule schedule_;

@@ -13,6 +13,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/fd.hpp"
 #include "base/files/file.hpp"
+#include "base/files/no_sync.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/launch/cluster/authentication.hpp"
@@ -28,7 +29,7 @@ fs::path write_private(const fs::path& file, const std::string& text) {
   const Fd made(::mkostemp(name.data(), O_CLOEXEC));
   if (!made) throw system_error("create", name, errno);
   if (::write(made.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(made.get()) != 0) {
+      (::fsync(made.get()) != 0 && !has_no_sync(errno))) {
     const int reason = errno;
     ::unlink(name.c_str());
     throw system_error("write", name, reason);

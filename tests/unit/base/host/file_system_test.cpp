@@ -26,5 +26,11 @@ TEST(FileSystemTest, TheKernelNamesTheFileSystem) {
   EXPECT_EQ(file_system_of("/nowhere").type, "unknown");
 }
 
+TEST(FileSystemTest, OneThatStatesNoSizeIsNotFull) {
+  EXPECT_GT(free_bytes("/tmp"), 0U);
+  EXPECT_EQ(free_bytes("/proc"), std::nullopt);
+  EXPECT_EQ(free_bytes("/nowhere"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace accel
