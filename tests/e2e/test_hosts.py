@@ -121,6 +121,38 @@ def test_a_log_that_cannot_be_written_for_a_while_holds_up_nothing_else(accel_pa
     run.assert_nobody_is_left()
 
 
+def test_output_to_a_file_that_cannot_be_written_for_a_while_holds_up_nothing_else(accel_path, two_hosts, tmp_path):
+    host = named(two_hosts, tmp_path)[0]
+    program = f"trap 'touch {tmp_path}/told; exit 3' TERM; echo hello; touch {tmp_path}/began; while :; do sleep 0.05; done"
+    host.host.stall("write", name="out.txt")
+    into_file = ["sh", "-c", 'exec "$0" "$@" > seen/out.txt', accel_path]
+    run = Run([*host.prefix, *into_file], tmp_path, "--cpu", "--num-processes", 1, "--", "sh", "-c", program)
+    host.host.wait_until_stalled("out.txt")
+    wait_for(lambda: (tmp_path / "began").exists())
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for(lambda: (tmp_path / "told").exists())
+    host.host.clear()
+    assert run.finish()[0] == 143
+    assert (tmp_path / "shared/out.txt").read_text() == "hello\n"
+    run.assert_nobody_is_left()
+
+
+def test_a_lock_whose_record_cannot_be_read_for_a_while_has_its_owner(accel_path, two_hosts, tmp_path):
+    """The locks of the hosts do not reach each other, so that the record alone keeps the second run away."""
+    first, second = named(two_hosts, tmp_path, "local_locks")
+    begin = ["--cpu", "--num-processes", 1, "--log-dir", tmp_path / "seen/logs", "--set", f"launch.lock_timeout={LOCK_TIMEOUT}", "--", "sleep"]
+    owning = first.launch(accel_path, *begin, 60)
+    wait_for(lambda: (tmp_path / "shared/logs/attempt_0").exists())
+    second.host.fail(errno.EIO, "read", name=".lock")
+    late = second.launch(accel_path, *begin, 0)
+    time.sleep(2)  # A launch that takes the record for that of nobody has begun by now.
+    second.host.clear()
+    code, _, said = late.finish()
+    assert code == 2 and "its lock is held by node07" in said, said
+    os.kill(owning.pid, signal.SIGTERM)
+    assert owning.finish()[0] == 143
+
+
 def test_a_machine_whose_file_server_stalls_is_not_lost(machines, two_hosts):
     """Its launcher waits for longer than launch.heartbeat_timeout while it makes the directories of its logs."""
     server, _ = two_hosts()

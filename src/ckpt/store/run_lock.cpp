@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files/no_sync.hpp"
 #include "base/host/file_system.hpp"
 #include "base/host/host_name.hpp"
 #include "base/host/threads.hpp"
@@ -72,6 +73,13 @@ Fd open_lock(const fs::path& file, int flags) {
   return Fd(::open(file.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0600));
 }
 
+/// Whether there is no record: a file that cannot be looked at may have one.
+bool has_no_record(const fs::path& file) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  return error ? error == std::errc::no_such_file_or_directory : bytes == 0;
+}
+
 std::string new_token() {
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number)
@@ -87,7 +95,7 @@ bool write_record(int fd, const LockOwner& owner) {
     if (count <= 0) return false;
     done += static_cast<std::size_t>(count);
   }
-  return ::ftruncate(fd, static_cast<off_t>(text.size())) == 0 && ::fsync(fd) == 0;
+  return ::ftruncate(fd, static_cast<off_t>(text.size())) == 0 && (::fsync(fd) == 0 || has_no_sync(errno));
 }
 
 /// `by` has no token if nobody is there any more.
@@ -151,6 +159,12 @@ class Taker {
     State state = lock_of(fd.get());
     const std::optional<LockOwner> other = read_lock(file_);
     if (state == State::kHeld && !is_at(file_, fd.get())) {
+      pause();
+      return std::nullopt;
+    }
+    if (other) unreadable_since_.reset();
+    if (!other && state == State::kHeld && reach_ != LockReach::kOneHost && !has_no_record(file_) &&
+        !has_waited_for_record()) {
       pause();
       return std::nullopt;
     }
@@ -242,6 +256,17 @@ class Taker {
     return now && now->token == owner_.token;
   }
 
+  /// A record that cannot be read now, since the server is away or its owner writes it, is not that of nobody.
+  [[nodiscard]] bool has_waited_for_record() {
+    const Clock::time_point now = Clock::now();
+    if (!unreadable_since_) {
+      log::info(fmt::format("the record in '{}' cannot be read: waiting for up to {:g} s", file_.string(),
+                            request_.stale_after_s));
+      unreadable_since_ = now;
+    }
+    return now - *unreadable_since_ >= Seconds(request_.stale_after_s);
+  }
+
   /// A command has the lock for a moment, a run for long. An owner without a record is about to write it.
   void refuse_if_patience_ends(const std::optional<LockOwner>& other) {
     const bool is_command = other && other->what != RunLock::kRun;
@@ -274,6 +299,7 @@ class Taker {
   bool has_logged_ = false;
   std::string waits_for_ = "nobody yet";
   Clock::time_point waits_since_;
+  std::optional<Clock::time_point> unreadable_since_;
 };
 
 }  // namespace
@@ -362,7 +388,7 @@ std::optional<LockOwner> RunLock::beat() {
 
 void RunLock::require() const {
   require_as_known();
-  require_lock(file_.parent_path(), owner_.token);
+  require_lock(file_.parent_path(), token());
 }
 
 void RunLock::require_as_known() const {
@@ -372,7 +398,7 @@ void RunLock::require_as_known() const {
 
 void require_lock(const fs::path& folder, const std::string& token) {
   const std::optional<LockOwner> now = read_lock(folder / kLockName);
-  if (now && now->token != token) throw taken_over(folder, *now);
+  if (now && token.find(now->token) == std::string::npos) throw taken_over(folder, *now);
 }
 
 }  // namespace accel::ckpt

@@ -43,7 +43,11 @@ class RunLock {
   /// Removes the file, unless another owner has it.
   ~RunLock();
 
-  [[nodiscard]] const std::string& token() const { return owner_.token; }
+  /// What require_lock() takes: the token of this owner, and that of a stale one before it, which may still
+  /// write its record once.
+  [[nodiscard]] std::string token() const {
+    return replaced_.empty() ? owner_.token : owner_.token + "+" + replaced_;
+  }
   /// Throws Error (kFailure) if another owner has taken the lock, for which this one was stale.
   void require() const;
   /// Throws like require(), but only if a beat has found the other owner already. It reads no file.
@@ -72,7 +76,7 @@ class RunLock {
 };
 
 /// What RunLock::require() throws for the lock of `folder`, seen by another process than that with the lock,
-/// whose owner has `token`. A lock file that somebody has removed is no other owner.
+/// whose RunLock::token() is `token`. A lock file that somebody has removed is no other owner.
 void require_lock(const std::filesystem::path& folder, const std::string& token);
 
 }  // namespace accel::ckpt

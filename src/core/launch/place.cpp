@@ -108,7 +108,11 @@ void find_checkpoint(LaunchRequest& request, Place& place) {
   });
   config::TrainingConfig& training = *request.loaded.config.training;
   place.is_finished = beginning.is_finished;
-  place.begins_after = newest_step(training);
+  // A run goes on from the newest of its checkpoints, which is whole, or has none.
+  std::error_code other;
+  const bool is_own = std::filesystem::equivalent(beginning.checkpoint.parent_path(),
+                                                  training.output_dir / "checkpoints", other);
+  place.begins_after = is_own ? beginning.step : 0;
   place.first_step = beginning.step + 1;
   training.checkpoint.resume_from = beginning.checkpoint;
   training.max_steps = last_step_from(request.loaded, beginning.checkpoint);

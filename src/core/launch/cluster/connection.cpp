@@ -79,8 +79,16 @@ void Outgoing::write() {
 
 Connection::Connection(Fd socket, std::size_t longest, Now now) : longest_(longest), now_(std::move(now)) {
   ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const auto set = [&socket](int level, int option, int value) {
+    ::setsockopt(socket.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // A machine that vanishes says nothing, and its connection would stay for hours.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
   out_ = std::make_shared<Outgoing>(std::move(socket));
 }
 

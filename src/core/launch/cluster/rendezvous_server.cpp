@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -253,6 +254,8 @@ class RendezvousServer {
 
   void take_join(PendingConnection& pending, RendezvousParameters theirs) {
     theirs.host = pending.host;
+    if (const auto seat = members_.find(theirs.machine_rank); seat != members_.end() && has_vanished(*seat))
+      members_.erase(seat);
     Member member{std::move(pending.connection), pending.host, pending.address, theirs.local_processes,
                   progress_.seconds()};
     if (const Problem problem = admission_problem(parameters_, members_, theirs, is_restart_))
@@ -261,6 +264,22 @@ class RendezvousServer {
     log::debug(fmt::format("{} has arrived from {}", name_of_machine(theirs.machine_rank, member.host),
                            member.address));
     watch(*members_.emplace(theirs.machine_rank, std::move(member)).first);
+  }
+
+  /// Whether the machine of a member does not answer any more. Its kernel answers for a launcher that is busy.
+  [[nodiscard]] bool has_vanished(Members::value_type& seat) {
+    constexpr auto kPatience = std::chrono::seconds(2);
+    Connection& connection = seat.second.connection;
+    connection.send({{"waiting", "another launcher has come with the machine_rank of this one"}});
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    do {
+      connection.pump();
+      if (!connection.has_undelivered()) return !connection.is_open();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } while (std::chrono::steady_clock::now() < until);
+    log::warn(fmt::format("{} does not answer; another launcher takes its place",
+                          name_of_machine(seat.first, seat.second.host)));
+    return true;
   }
 
   void turn_away_version(PendingConnection& pending, const std::string& version) {

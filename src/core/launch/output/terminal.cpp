@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "base/host/threads.hpp"
 #include "base/terminal.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 
@@ -24,13 +29,52 @@ Fd opened_again(int fd) {
   return Fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
+bool is_same_file(int one, int other) {
+  struct stat first {};
+  struct stat second {};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 && S_ISREG(first.st_mode) &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+/// Writes to `to` what comes from the pipe `from`. What a full disk does not take is dropped.
+void copy_all(int from, int to) {
+  std::array<char, 1 << 16> buffer{};
+  for (ssize_t count = 0; (count = ::read(from, buffer.data(), buffer.size())) != 0;) {
+    for (ssize_t done = 0; done < count;) {
+      const ssize_t written = ::write(to, buffer.data() + done, static_cast<std::size_t>(count - done));
+      if (written < 0 && errno != EINTR) break;
+      done += std::max<ssize_t>(written, 0);
+    }
+  }
+}
+
 }  // namespace
 
 Terminal::Terminal(int out_fd, int err_fd)
     : own_out_(opened_again(out_fd)),
       own_err_(opened_again(err_fd)),
-      out_fd_(own_out_ ? own_out_.get() : out_fd),
-      err_fd_(own_err_ ? own_err_.get() : err_fd) {}
+      out_fd_(own_out_ ? own_out_.get() : through_pipe(out_fd)),
+      err_fd_(own_err_                       ? own_err_.get()
+              : is_same_file(out_fd, err_fd) ? out_fd_
+                                             : through_pipe(err_fd)) {}
+
+Terminal::~Terminal() {
+  for (FileCopy& file : files_) {
+    file.pipe.reset();
+    if (!closed_) file.end.wait();
+  }
+}
+
+int Terminal::through_pipe(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return fd;
+  Pipe pipe = make_pipe();
+  auto copy = std::make_shared<std::packaged_task<void()>>(
+      [fd, read = std::make_shared<Fd>(std::move(pipe.read))] { copy_all(read->get(), fd); });
+  files_.push_back({std::move(pipe.write), copy->get_future()});
+  thread_without_signals([copy] { (*copy)(); }).detach();
+  return files_.back().pipe.get();
+}
 
 void Terminal::push(int fd, std::string_view text) {
   if (text.empty() || closed_) return;

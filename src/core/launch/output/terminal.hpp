@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <future>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,13 +13,18 @@
 namespace accel::launch {
 
 /// Writes to the launcher's own stdout and stderr. It writes strictly in order, so that a line of one does
-/// not break a line of the other, and never blocks, so that signals are served while a reader is slow.
+/// not break a line of the other, and never blocks, so that signals are served while a reader is slow. A
+/// regular file, whose file system may stall for minutes, gets its text from a pipe, by a thread.
 class Terminal {
  public:
   /// The time after which to write again to a terminal that accepted nothing.
   static constexpr std::chrono::milliseconds kStalledTime{50};
 
   Terminal(int out_fd, int err_fd);
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  /// Waits until files have what was written, unless close() was called.
+  ~Terminal();
 
   void out(std::string_view text) { push(out_fd_, text); }
   void err(std::string_view text) { push(err_fd_, text); }
@@ -47,8 +53,14 @@ class Terminal {
     int fd;
     std::string text;
   };
+  /// A pipe from which a thread writes a file.
+  struct FileCopy {
+    Fd pipe;
+    std::future<void> end;
+  };
   static constexpr std::size_t kHighWater = 8 << 20;
 
+  [[nodiscard]] int through_pipe(int fd);
   void push(int fd, std::string_view text);
   void append(int fd, std::string_view text);
   void write_waiting();
@@ -57,6 +69,7 @@ class Terminal {
 
   Fd own_out_;  ///< A terminal is opened again, so that it can be written without blocking.
   Fd own_err_;
+  std::vector<FileCopy> files_;
   int out_fd_;
   int err_fd_;
   std::deque<Item> queue_;

@@ -156,9 +156,12 @@ TEST(RunLockTest, TheLateBeatOfAStaleOwnerEndsNobody) {
   write_file(dir / ".lock", lock_text(stale));
   const auto lock = RunLock::take(dir.path(), request(RunLock::kRun, 0.1));
   write_file(dir / ".lock", lock_text(stale));
+  // Neither this process nor a rank takes it for another owner.
+  lock->require();
+  require_lock(dir.path(), lock->token());
   wait_until([&] {
     const auto now = read_lock(dir / ".lock");
-    return now && now->token == lock->token();
+    return now && now->token != "stale";
   });
   lock->require();
 }
