@@ -14,11 +14,11 @@
 #include "base/log.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "core/config/mesh.hpp"
-#include "data/files/integers.hpp"
 #include "data/formats/data_formats.hpp"
 #include "data/formats/sample_source.hpp"
 #include "data/needed_fields.hpp"
 #include "preflight/blame.hpp"
+#include "preflight/label_meaning.hpp"
 #include "preflight/model_inputs.hpp"
 #include "preflight/resumed_data.hpp"
 
@@ -27,17 +27,6 @@ namespace {
 
 /// How many samples are read at most for their labels, spread evenly over the data.
 constexpr std::int64_t kMostRead = 4096;
-/// A label that cross_entropy leaves out.
-constexpr std::int64_t kIgnored = -100;
-
-std::vector<std::int64_t> integers_of(std::span<const std::byte> bytes, ckpt::DType dtype) {
-  const std::size_t item = ckpt::item_bytes(dtype);
-  const bool is_signed = dtype == ckpt::DType::kInt8 || dtype == ckpt::DType::kInt16 ||
-                         dtype == ckpt::DType::kInt32 || dtype == ckpt::DType::kInt64;
-  std::vector<std::int64_t> integers(bytes.size() / item);
-  read_integers(bytes.data(), item, is_signed, integers);
-  return integers;
-}
 
 std::string text_of(const ProgramSize& size) {
   if (const auto fixed = size.fixed()) return fmt::format("{} alone", *fixed);
@@ -96,6 +85,7 @@ class DataChecks {
     check_positions(eval);
     check_inputs(eval, eval.samples->size());
     check_last_batch(eval, ranks);
+    check_meaning(eval);
   }
 
   [[nodiscard]] TrainingData check_training(int ranks) const {
@@ -109,8 +99,6 @@ class DataChecks {
     }
     check_vocabulary(train);
     check_positions(train);
-    if (const std::string text = train.samples->left_out(); !text.empty())
-      log::warn(fmt::format("{}: {}", train.content_key(), text));
     // In order, the steps may end before the data do.
     const auto taken = static_cast<double>(training_.max_steps) *
                        static_cast<double>(training_.gradient_accumulation_steps) *
@@ -118,9 +106,21 @@ class DataChecks {
     const std::int64_t all = train.samples->size();
     const bool takes_all = training_.data.shuffle || taken >= static_cast<double>(all);
     check_inputs(train, takes_all ? all : static_cast<std::int64_t>(taken));
+    check_meaning(train);
     TrainingData data{all, plan.steps_per_epoch(training_.gradient_accumulation_steps), training_.max_steps,
                       plan.epochs_after(training_.max_steps, training_.gradient_accumulation_steps),
                       std::nullopt};
+    if (const std::string text = train.samples->left_out(); !text.empty())
+      data.warnings.push_back(fmt::format("{}: {}", train.content_key(), text));
+    data.mixed = train.samples->mixed();
+    for (const MixedSource& source : data.mixed) {
+      constexpr std::int64_t kMany = 4;
+      if (source.taken / source.samples < kMany) continue;
+      data.warnings.push_back(
+          fmt::format("{}: each sample of '{}' comes {:.1f} times in an epoch; language models learn little "
+                      "from more than four, and a smaller weight of the source takes it less often",
+                      train.content_key(), source.path, source.repeats()));
+    }
     if (training_.model.uint8_divisor)
       data.divided_fields = divided_fields(*train.samples, training_.model, dtypes_);
     return data;
@@ -131,6 +131,13 @@ class DataChecks {
     blamed_on(source.content_key(), loaded_, [&] { source.samples = open_data(config); });
     blamed_on(source.content_key(), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
     return source;
+  }
+
+  void check_meaning(const Source& source) const {
+    if (!facts_.labels || !training_.data.check_labels) return;
+    blamed_on(source.content_key(), loaded_, [&] {
+      require_meaning_of_labels(*source.samples, source.config.format, training_.model, *facts_.labels);
+    });
   }
 
   /// Bytes are no tokens of a tokenizer.

@@ -5,6 +5,7 @@
 
 #include "ckpt/store/run_state.hpp"
 #include "core/config/loaded_config.hpp"
+#include "data/formats/sample_source.hpp"
 #include "import/program_signature.hpp"
 #include "preflight/training_data.hpp"
 
@@ -16,6 +17,7 @@ struct ModelFacts {
   std::optional<std::int64_t> max_positions;  ///< ModelNotes::max_positions
   std::optional<std::int64_t> tokens;         ///< TableSizes::least_tokens
   std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
+  std::optional<Labels> labels;               ///< What it needs; absent if its file is not here.
   std::optional<ckpt::DataPlace> place;       ///< Where a training goes on in its data.
 };
 

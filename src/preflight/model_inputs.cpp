@@ -43,6 +43,10 @@ void require_inputs(const config::ModelConfig& config, const std::vector<std::st
   check_meanings(config, names);
 }
 
+Labels labels_for(const config::ModelConfig& config, const ModelNotes& notes) {
+  return config.loss == "model" && notes.shifts_labels ? Labels::kInputs : Labels::kNextTokens;
+}
+
 void require_argument_count(const config::ModelConfig& config,
                             const std::vector<ckpt::ScriptArgument>& arguments) {
   const auto needed = static_cast<std::size_t>(std::count_if(

@@ -16,6 +16,9 @@ namespace accel {
 /// `names` may be empty.
 void require_inputs(const config::ModelConfig& config, const std::vector<std::string>& names);
 
+/// The labels that a model with these notes needs. Only a model that computes its loss itself shifts labels.
+[[nodiscard]] Labels labels_for(const config::ModelConfig& config, const ModelNotes& notes);
+
 /// Throws Error (kUsage) if forward takes more or fewer arguments than training.model.inputs has.
 void require_argument_count(const config::ModelConfig& config,
                             const std::vector<ckpt::ScriptArgument>& arguments);

@@ -13,10 +13,12 @@
 #include "import/open_model.hpp"
 #include "plan/linears/linear_plan.hpp"
 #include "plan/model_plan.hpp"
+#include "plan/parameter_groups.hpp"
 #include "preflight/blame.hpp"
 #include "preflight/data_checks.hpp"
 #include "preflight/model_inputs.hpp"
 #include "structure/archive_model.hpp"
+#include "structure/compiled_layers.hpp"
 #include "structure/model_notes.hpp"
 #include "structure/table_sizes.hpp"
 #include "weights/checkpoint_weights.hpp"
@@ -71,13 +73,30 @@ std::optional<ckpt::RunState> state_of(const std::filesystem::path& checkpoint) 
   }
 }
 
+/// Checks that the model has the compiled code that dynamo_backend asks for, as far as any machine can tell.
+void check_compiled(const ArchiveModel& model, const config::LoadedConfig& loaded, TrainingData& found) {
+  const config::CompileConfig& compile = loaded.config.training->compile;
+  if (compile.backend != "INDUCTOR") return;
+  const config::PrecisionConfig& precision = loaded.config.fsdp.precision;
+  try {
+    const char* key =
+        loaded.settings.has("dynamo_config.backend") ? "dynamo_config.backend" : "dynamo_backend";
+    blamed_on(key, loaded, [&] {
+      (void)compiled_layers_for(model.compiled_json(), precision.param_dtype, precision.autocast_dtype);
+    });
+  } catch (const Error& error) {
+    if (compile.fullgraph || error.kind() == ErrorKind::kCorrupt) throw;
+    found.warnings_of_ranks.push_back(
+        fmt::format("no layer runs compiled code: {}; {}", error.message(), error.advice()));
+  }
+}
+
 }  // namespace
 
 std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
   const config::TrainingConfig& training = *loaded.config.training;
   ModelFacts facts;
-  std::string float8_warning;
-  std::string tensor_summary;
+  TrainingData found;
   const std::optional<ckpt::RunState> state = state_of(options.checkpoint);
   if (options.has_model) {
     OpenedModel model =
@@ -94,12 +113,16 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
       OptimizerPlan(training.optimizer).require_used(model.archive.structure({}).parameters);
     });
     if (loaded.config.has_float8()) {
-      float8_warning = blamed_on("training.float8.filter", loaded, [&] {
-        return plan_linears(model.archive.structure({}), training.float8).warning();
-      });
+      blamed_on("training.float8.filter", loaded,
+                [&] { (void)plan_linears(model.archive.structure({}), training.float8); });
     }
     const ModelPlan plan = plan_model(model.archive, loaded.config);
-    if (plan.tensors) tensor_summary = plan.tensors->summary();
+    found.warnings_of_ranks = plan.warnings;
+    if (plan.tensors) found.tensor_summary = plan.tensors->summary();
+    found.groups = parameter_groups(plan.structure, plan.optimizer);
+    if (std::string text = muon_warning(plan.structure, plan.optimizer); !text.empty())
+      found.warnings.push_back(std::move(text));
+    check_compiled(model.archive, loaded, found);
     blamed_on("training.model.inputs", loaded, [&] {
       require_inputs(training.model, notes.inputs);
       if (model.archive.forward_arguments().empty()) {
@@ -114,14 +137,20 @@ std::optional<TrainingData> preflight(const config::LoadedConfig& loaded, Prefli
                 [&] { check_resumed(options.checkpoint, *state, plan.structure); });
     }
     const TableSizes sizes = table_sizes(plan.structure);
-    facts = {sizes.positions, notes.max_positions, sizes.least_tokens, std::move(model.signature),
+    facts = {sizes.positions,
+             notes.max_positions,
+             sizes.least_tokens,
+             std::move(model.signature),
+             labels_for(training.model, notes),
              std::nullopt};
   }
   if (state) facts.place = state->data;
   std::optional<TrainingData> data = check_data(loaded, facts);
   if (data) {
-    data->float8_warning = std::move(float8_warning);
-    data->tensor_summary = std::move(tensor_summary);
+    data->tensor_summary = std::move(found.tensor_summary);
+    data->groups = std::move(found.groups);
+    data->warnings_of_ranks = std::move(found.warnings_of_ranks);
+    data->warnings.insert(data->warnings.end(), found.warnings.begin(), found.warnings.end());
   }
   return data;
 }

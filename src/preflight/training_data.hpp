@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "data/formats/sample_source.hpp"
+#include "plan/parameter_groups.hpp"
+
 namespace accel {
 
 /// What a training takes of its data, and what is odd about its model.
@@ -15,8 +18,10 @@ struct TrainingData {
   double epochs = 0;                 ///< The epochs of these steps.
   /// Set if training.model.uint8_divisor is: the fields that it divides.
   std::optional<std::vector<std::string>> divided_fields;
-  /// LinearPlan::warning() of the model, which says that nothing computes in float8; empty otherwise.
-  std::string float8_warning;
+  std::vector<MixedSource> mixed;              ///< SampleSource::mixed()
+  std::vector<ParameterGroupInfo> groups;      ///< parameter_groups() of the model; empty without its file.
+  std::vector<std::string> warnings;           ///< What no rank says again.
+  std::vector<std::string> warnings_of_ranks;  ///< What the ranks say, too.
   /// TensorPlan::summary() of the model, which says what tensor parallelism cuts; empty without it.
   std::string tensor_summary;
 };

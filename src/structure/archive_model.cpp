@@ -50,6 +50,14 @@ class MemorySource final : public ckpt::ByteSource {
 };
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, const Error& error) {
+  const std::string extension = path.extension().string();
+  if (std::filesystem::is_directory(path) || extension == ".safetensors" || extension == ".bin") {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' holds weights, and not the code of a model", path.string()))
+        .hint(
+            "`accel-export MODEL_DIRECTORY model.pt2` makes a model file of a model of transformers; weights "
+            "are named by training.model.weights");
+  }
   throw Error(ErrorKind::kUsage,
               fmt::format("'{}' is not a model file that accel can read: {}", path.string(), error.message()))
       .hint("a model file is made by torch.export.save, torch.jit.script or torch.jit.trace");

@@ -144,6 +144,34 @@ std::string CompiledLayers::summary() const {
                      instruction_set, text_of_precision(dtype, autocast));
 }
 
+Error unfit_code(const std::string& what, std::string_view flags) {
+  return Error(ErrorKind::kUsage, what)
+      .hint(fmt::format("export the model with accel-export --compile{} on a machine like this one, or set "
+                        "dynamo_backend: NO",
+                        flags));
+}
+
+void require_code_for(std::string_view what, const std::string& code, const std::string& run,
+                      std::string_view flags) {
+  if (code == run) return;
+  throw unfit_code(
+      fmt::format("the compiled code of the model is for {} {}, and this run has {}", what, code, run),
+      flags);
+}
+
+CompiledLayers compiled_layers_for(const std::string& text, const std::string& dtype,
+                                   const std::string& autocast) {
+  if (text.empty())
+    throw unfit_code("dynamo_backend: INDUCTOR asks for compiled code, and the model file has none");
+  CompiledLayers layers = parse_compiled_layers(text);
+  const std::string run = dtype.empty() ? "float32" : dtype;
+  require_code_for("the device", layers.device, "cpu");
+  require_code_for(
+      "the dtype", text_of_precision(layers.dtype, layers.autocast), text_of_precision(run, autocast),
+      fmt::format(" --dtype {}{}{}", run, autocast.empty() ? "" : " --compile-autocast ", autocast));
+  return layers;
+}
+
 std::string record_of_code(std::size_t package, bool is_backward) {
   return fmt::format("{}{}_{}.so", kCompiledFolder, package, is_backward ? "backward" : "forward");
 }

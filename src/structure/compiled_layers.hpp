@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace accel {
 
 /// The extra file of a model file that describes its compiled code (docs/formats.md).
@@ -80,6 +82,19 @@ struct CompiledLayers {
 /// Says in which dtype the parameters are in training, and whether layers compute under autocast; `autocast`
 /// is empty without it. For example "float32 under autocast to bfloat16".
 [[nodiscard]] std::string text_of_precision(const std::string& dtype, const std::string& autocast);
+
+/// The Error (kUsage) of compiled code that is not there or does not fit, with the way to code that does.
+[[nodiscard]] Error unfit_code(const std::string& what, std::string_view flags = "");
+
+/// The code for a run on CPUs with parameters of `dtype`, whose layers compute under `autocast`; an empty
+/// dtype is float32. `text` is the extra file. Throws as parse_compiled_layers() does, and unfit_code() for a
+/// file that is empty and for code of another precision or device.
+[[nodiscard]] CompiledLayers compiled_layers_for(const std::string& text, const std::string& dtype,
+                                                 const std::string& autocast);
+
+/// Throws unfit_code() if the code is for another `what` than the run has.
+void require_code_for(std::string_view what, const std::string& code, const std::string& run,
+                      std::string_view flags = "");
 
 /// The name of the record with a package's forward or backward, such as "compiled/0_forward.so".
 [[nodiscard]] std::string record_of_code(std::size_t package, bool is_backward);

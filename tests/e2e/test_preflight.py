@@ -1,5 +1,6 @@
 """What cannot run is refused before any rank starts: exit 2, one message with file and line, by `accel check` as by launch."""
 
+import json
 import re
 
 import pytest
@@ -97,6 +98,8 @@ def models(made_once):
                              "ids": {"input_ids": torch.zeros(64, 16, dtype=torch.uint8), "labels": torch.ones(64, 16, dtype=torch.long)}
                              }.items():
             save_file({"pictures": pictures, "labels": labels, **fields}, directory / f"{name}.safetensors")
+        ids = torch.randint(256, (64, 16))
+        save_file({"input_ids": ids, "labels": ids.clone()}, directory / "copied.safetensors")
         save_file({"images": pictures, "labels": labels}, directory / "other_name.safetensors")
         save_file({"pictures": pictures}, directory / "unlabelled.safetensors")
 
@@ -122,7 +125,7 @@ CASES = {
     "weights that lack a tensor": (
         lambda m: text(m, **{"model.weights": str(m / "headless.safetensors")}), "training.model.weights",
         r"has no weights for 1 of \d+ parameters: 'norm.weight'"),
-    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", "is not a model file that accel can read"),
+    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", r"holds weights[\s\S]*accel-export MODEL_DIRECTORY"),
     "layer class": (
         lambda m: text(m, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}), "Blok", "no module of class 'Blok'"),
     "a group of no parameter": (
@@ -168,6 +171,13 @@ CASES = {
     "longer than the positions": (
         lambda m: text(m, **{"data.train": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 48}}),
         "training.data.train.sequence_length", "a sequence has 48 tokens, but the model's table of positions has 32 rows"),
+    "labels that are the inputs": (
+        lambda m: text(m, **{"data.train": {"format": "tensors", "path": str(m / "copied.safetensors")}}), "training.data.train.path",
+        r"'labels' are the tokens of 'input_ids' themselves[\s\S]*training.data.check_labels: false"),
+    "compiled code that is not there": (
+        lambda m: text(m, "short.pt2", dynamo_config={"dynamo_backend": "INDUCTOR", "dynamo_use_fullgraph": True}), "dynamo_backend",
+        r"asks for compiled code, and the model file has none[\s\S]*accel-export --compile"),
+    "a directory as the model": (lambda m: text(m, "."), "training.model.path", r"holds weights[\s\S]*accel-export MODEL_DIRECTORY"),
     "longer than the export": (
         lambda m: text(m, "short.pt2"), "training.data.train.sequence_length", "has 32 in dimension 1, and the model was exported for at most 24"),
 }
@@ -216,6 +226,22 @@ def test_what_can_run_is_not_refused(accel, tmp_path, models, case):
     accel("check", config)
     accel("launch", config)
     assert len(train_runs.metrics(tmp_path)) == 1
+
+
+def test_check_says_what_is_trained_how_and_on_what(accel, tmp_path, models):
+    for name, repeats in (("a", 100), ("b", 20)):
+        (tmp_path / name).write_bytes(bytes(range(32, 127)) * repeats)
+    mixture = {str(tmp_path / "a"): 1, str(tmp_path / "b"): 1}
+    config = train_runs.config(tmp_path, 2, **text(models, **{
+        "data.train": {"format": "text", "sequence_length": 32, "mixture": mixture}, "optimizer.type": "muon", "optimizer.betas": None,
+        "optimizer.eps": None, "optimizer.groups": [{"match": "norm", "frozen": True}]}))
+    said = accel("check", config).stdout
+    assert re.search(rf"{tmp_path}/b +59 +296 +5.02", said) and "comes 5.0 times in an epoch" in said, said
+    assert re.search(r"norm +\d+ +\d+ +none", said) and re.search(r"\(no pattern\) +\d+ +\d+ +muon +0.003 +0.1", said), said
+    assert "Muon trains tokens.weight" in said
+    plan = json.loads(accel("plan", config, "--json").stdout)
+    assert {group["optimizer"] for group in plan["parameter_groups"]} == {"muon", "adamw", "none"}
+    assert sum(group["elements"] for group in plan["parameter_groups"]) == plan["elements"]
 
 
 def test_a_table_of_positions_that_is_too_short_names_the_way_out(accel, tmp_path, models):

@@ -1,6 +1,9 @@
 """A batch whose loss is NaN ends the run, or its step is skipped without an effect on the other steps."""
 
+import re
+
 import torch
+from safetensors.torch import save_file
 
 import train_runs
 
@@ -103,3 +106,41 @@ def test_a_hundred_in_a_row_end_it_too(accel, tmp_path):
     assert "as in the 100 steps before, which were skipped" in said
     assert "step 101:" in said
     assert len(train_runs.metrics(tmp_path)) == 100
+
+
+class Layer(torch.nn.Module):
+    """Takes a square root, which a negative number does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x) * self.scale - 1
+
+
+class Roots(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = Layer(), Layer(), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.second(self.first(x)))
+
+
+def test_the_cause_is_named(accel, tmp_path):
+    """The inputs come before the units, and on any rank: the third micro-batch of a step is of the second one."""
+    torch.jit.script(Roots()).save(tmp_path / "gpt.pt")
+
+    def error(value):
+        x = torch.full((64, 8), 5.0)
+        x[13, 3] = value
+        save_file({"x": x, "labels": torch.arange(64) % 4}, tmp_path / "data.safetensors")
+        config = train_runs.config(tmp_path, 2, max_steps=2, gradient_accumulation_steps=2, **{
+            "data.train": {"format": "tensors", "path": str(tmp_path / "data.safetensors")}, "model.inputs": ["x"],
+            "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer"})
+        said = accel("launch", config, code=6).stderr
+        return re.search(r"step 1: the loss is nan and the gradient norm is nan; (.*)", said)[1]
+
+    assert error(float("nan")) == f"'x' of data file '{tmp_path}/data.safetensors', sample 13 has a NaN"
+    assert error(0.25).endswith("the first result of a unit that is not is that of 'second'")

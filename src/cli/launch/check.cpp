@@ -56,7 +56,10 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
   const std::optional<TrainingData> data = check_training(loaded);
-  if (data && !data->float8_warning.empty()) loaded.warnings.push_back(data->float8_warning);
+  if (data) {
+    for (const auto* texts : {&data->warnings, &data->warnings_of_ranks})
+      loaded.warnings.insert(loaded.warnings.end(), texts->begin(), texts->end());
+  }
   if (const std::string text = finished_run(loaded); !text.empty()) loaded.warnings.push_back(text);
   for (std::string& text : config::advice_for(loaded)) loaded.warnings.push_back(std::move(text));
   const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),

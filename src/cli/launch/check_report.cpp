@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "cli/launch/group_report.hpp"
 #include "data/needed_fields.hpp"
 
 namespace accel::cli {
@@ -51,6 +52,19 @@ void print_data(const TrainingData& data, Results& out) {
                        counted(data.steps_per_epoch, "step", "steps"), counted(data.steps, "step", "steps"),
                        data.epochs, data.epochs == 1 ? "epoch" : "epochs"));
   if (data.divided_fields) out.line(division_text(*data.divided_fields));
+  if (!data.mixed.empty()) {
+    std::vector<std::vector<std::string>> rows = {{"SOURCE", "SAMPLES", "IN AN EPOCH", "REPEATS"}};
+    for (const MixedSource& source : data.mixed) {
+      rows.push_back({source.path, std::to_string(source.samples), std::to_string(source.taken),
+                      fmt::format("{:.2f}", source.repeats())});
+    }
+    out.line();
+    out.table(std::move(rows), {"SAMPLES", "IN AN EPOCH", "REPEATS"});
+  }
+  if (!data.groups.empty()) {
+    out.line();
+    print_groups(data.groups, out);
+  }
   if (!data.tensor_summary.empty()) out.line(fmt::format("Tensor parallelism: {}", data.tensor_summary));
 }
 
@@ -110,6 +124,9 @@ Json json_of(const std::optional<TrainingData>& data) {
                  {"steps", data->steps},
                  {"epochs", data->epochs}};
   if (data->divided_fields) object["divided_fields"] = *data->divided_fields;
+  for (const MixedSource& source : data->mixed)
+    object["sources"].push_back(
+        {{"path", source.path}, {"samples", source.samples}, {"taken", source.taken}});
   return object;
 }
 
@@ -138,6 +155,8 @@ void print_check_json(const CheckReport& report, Results& out) {
   document["training_data"] = json_of(report.data);
   if (report.data && !report.data->tensor_summary.empty())
     document["tensor_parallelism"] = report.data->tensor_summary;
+  if (report.data && !report.data->groups.empty())
+    document["parameter_groups"] = json_of(report.data->groups);
   out.json(document);
 }
 

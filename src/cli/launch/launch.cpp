@@ -101,7 +101,9 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
     };
   }
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
-  check_training(launch.loaded);
+  if (const auto data = check_training(launch.loaded)) {
+    for (const std::string& text : data->warnings) log::warn(text);
+  }
   return launch::launch(std::move(launch), environment_variable);
 }
 

@@ -16,6 +16,7 @@
 #include "core/config/settings/settings.hpp"
 #include "import/open_model.hpp"
 #include "plan/model_plan.hpp"
+#include "plan/parameter_groups.hpp"
 
 namespace accel::cli {
 namespace {
@@ -53,6 +54,7 @@ ExitCode run_plan(const PlanOptions& options, const Globals& globals) {
   const ArchiveModel model = open_model(config.training->model.path).archive;
   const ModelPlan plan = plan_model(model, config);
   for (const std::string& warning : plan.warnings) log::warn(warning);
+  if (const std::string text = muon_warning(plan.structure, plan.optimizer); !text.empty()) log::warn(text);
   std::vector<Footprint> footprints;
   footprints.reserve(loaded.size());
   for (const config::LoadedConfig& one : loaded)

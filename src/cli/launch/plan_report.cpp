@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "cli/launch/group_report.hpp"
 #include "cli/output/table.hpp"
 #include "core/config/names.hpp"
 
@@ -284,6 +285,8 @@ void print_plan_text(const PlanReport& report, Results& out) {
   }
   out.line();
   print_units(first, out);
+  out.line();
+  print_groups(parameter_groups(report.model.structure, report.model.optimizer), out);
   out.lines({"", "Memory per rank, without activations and libtorch itself:", ""});
   print_memory(report.footprints, out);
   out.lines({"", "Bytes that a rank sends per step, and bytes that a save writes:", ""});
@@ -294,22 +297,24 @@ void print_plan_json(const PlanReport& report, Results& out) {
   const config::TrainingConfig& training = *report.config.training;
   const Sums sums = sums_of(report.footprints.front());
   const config::FsdpConfig& fsdp = report.model.fsdp;
-  Json document = {{"config", report.config_file},
-                   {"model", training.model.path.string()},
-                   {"tensors", sums.tensors},
-                   {"elements", sums.elements},
-                   {"trainable_elements", sums.trainable},
-                   {"auto_wrap_policy", config::name_of(fsdp.auto_wrap_policy)},
-                   {"reshard_after_forward", fsdp.reshard_after_forward},
-                   {"reshard_size", fsdp.reshard_size},
-                   {"ignored_modules", fsdp.ignored_modules},
-                   {"activation_checkpointing", fsdp.activation_checkpointing},
-                   {"offload_params", fsdp.offload_params},
-                   {"gradient_accumulation_steps", training.gradient_accumulation_steps},
-                   {"optimizer", training.optimizer.type},
-                   {"includes_activations", false},
-                   {"units", parameters_of(report.model)},
-                   {"plans", Json::array()}};
+  Json document = {
+      {"config", report.config_file},
+      {"model", training.model.path.string()},
+      {"tensors", sums.tensors},
+      {"elements", sums.elements},
+      {"trainable_elements", sums.trainable},
+      {"auto_wrap_policy", config::name_of(fsdp.auto_wrap_policy)},
+      {"reshard_after_forward", fsdp.reshard_after_forward},
+      {"reshard_size", fsdp.reshard_size},
+      {"ignored_modules", fsdp.ignored_modules},
+      {"activation_checkpointing", fsdp.activation_checkpointing},
+      {"offload_params", fsdp.offload_params},
+      {"gradient_accumulation_steps", training.gradient_accumulation_steps},
+      {"optimizer", training.optimizer.type},
+      {"includes_activations", false},
+      {"parameter_groups", json_of(parameter_groups(report.model.structure, report.model.optimizer))},
+      {"units", parameters_of(report.model)},
+      {"plans", Json::array()}};
   if (report.model.linears) document["linears"] = to_json(*report.model.linears);
   if (report.model.tensors) document["tp_plan"] = to_json(*report.model.tensors);
   for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));

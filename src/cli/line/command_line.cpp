@@ -64,6 +64,18 @@ std::vector<std::string> long_flags(const CLI::App& app) {
                   : fmt::format("see {}", help));
 }
 
+/// What people call commands that have another name.
+constexpr std::pair<std::string_view, const char*> kOtherWords[] = {
+    {"train", "did you mean 'launch'?"},
+    {"run", "did you mean 'launch'?"},
+    {"eval", "did you mean 'evaluate'?"},
+    {"merge", "did you mean 'merge-weights'?"},
+    {"convert", "did you mean 'merge-weights' or 'save'?"},
+    {"export",
+     "`accel-export MODEL_DIRECTORY model.pt2` exports a model; 'merge-weights' writes the weights of a "
+     "checkpoint"},
+};
+
 /// What the type of an option says of its values: DIR is a directory, and FILE or a name such as MODEL.pt a
 /// file. An argument is a path, if it does not have words to choose from.
 Takes takes_of(const CLI::Option& option) {
@@ -226,6 +238,9 @@ void CommandLine::check_command(const Arguments& arguments) const {
     names.push_back(command->get_name());
   if (std::find(names.begin(), names.end(), *arguments.command) != names.end()) return;
   Error error(ErrorKind::kUsage, fmt::format("unknown command '{}'", *arguments.command));
+  for (const auto& [word, hint] : kOtherWords) {
+    if (word == *arguments.command) throw std::move(error).hint(hint);
+  }
   if (const auto near = nearest(*arguments.command, names)) {
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
   }

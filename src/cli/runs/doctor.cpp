@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "cli/line/commands.hpp"
 #include "cli/output/results.hpp"
@@ -39,14 +41,21 @@ double now() {
 }
 
 ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
-  std::vector<launch::RankStatus> statuses = launch::find_rank_statuses(options.target);
+  const std::optional<launch::RunStory> story =
+      std::filesystem::is_directory(options.target) ? launch::read_run_story(options.target) : std::nullopt;
+  std::vector<launch::RankStatus> statuses;
+  try {
+    statuses = launch::find_rank_statuses(options.target);
+  } catch (const Error& error) {
+    // The end of a run is told without the records, too.
+    if (error.kind() != ErrorKind::kMissing || !story || !story->end) throw;
+    log::warn(error.message());
+  }
   const auto least = lives(statuses) ? kLongWait : std::chrono::seconds(0);
   const std::vector<std::string> findings = launch::findings(statuses, least);
   // A process stops while its stacks are taken, so that ranks that do well are left alone.
   const bool is_stuck = !findings.empty() && lives(statuses);
   if (options.takes_stacks || (is_stuck && !options.without_stacks)) launch::take_stacks(statuses);
-  const std::optional<launch::RunStory> story =
-      std::filesystem::is_directory(options.target) ? launch::read_run_story(options.target) : std::nullopt;
   if (globals.json) {
     auto ranks = nlohmann::ordered_json::array();
     for (const launch::RankStatus& status : statuses) ranks.push_back(launch::document_of(status));
@@ -65,6 +74,7 @@ ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
   }
   globals.out->lines(findings);
   if (!findings.empty()) globals.out->line();
+  if (statuses.empty()) return ExitCode::kSuccess;
   std::vector<std::string> table = split(launch::table_of_ranks(statuses, kStackLines), '\n');
   table.pop_back();
   globals.out->lines(table);

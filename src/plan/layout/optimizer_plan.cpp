@@ -105,25 +105,25 @@ void OptimizerPlan::add_section(const config::OptimizerConfig& config, const con
       config::complete_options(kind, is_other ? config::OptimizerOptions{} : config.options);
   if (group.weight_decay) options.weight_decay = group.weight_decay;
   const double lr = group.lr.value_or(config.lr);
-  section.first = add_pair(kind, options, lr);
+  section.first = add_pair(group.match, kind, options, lr);
   for (const Split& split : kSplits) {
     if (split.type != kind.name) continue;
     section.takes = split.takes;
-    section.first_of_rest = add_pair(kind_of(split.type_of_rest), options, lr, /*is_rest=*/true);
+    section.first_of_rest = add_pair(group.match, kind_of(split.type_of_rest), options, lr, /*is_rest=*/true);
     if (split.type_of_rest != split.type) continue;
     for (const std::size_t i : {0, 1}) groups_[section.first_of_rest + i].param_group = section.first + i;
   }
   sections_.push_back(std::move(section));
 }
 
-std::size_t OptimizerPlan::add_pair(const config::OptimizerKind& kind,
+std::size_t OptimizerPlan::add_pair(const std::string& pattern, const config::OptimizerKind& kind,
                                     const config::OptimizerOptions& options, double lr, bool is_rest) {
   const std::size_t first = groups_.size();
   const auto same = [&](const OptimizerGroup& group) { return group.type == kind.name; };
   const auto found = std::find_if(groups_.begin(), groups_.end(), same);
   const std::size_t optimizer = found == groups_.end() ? optimizers_++ : found->optimizer;
   for (const bool decays : {true, false}) {
-    OptimizerGroup group{std::string(kind.name), config::complete_options(kind, options), lr};
+    OptimizerGroup group{pattern, std::string(kind.name), config::complete_options(kind, options), lr};
     if (!decays) group.options.weight_decay = 0;
     Stored stored = stored_by(kind.name, group.options, is_rest);
     group.tensors = std::move(stored.tensors);

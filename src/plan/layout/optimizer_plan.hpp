@@ -16,7 +16,8 @@ namespace accel {
 
 /// Parameters that one optimizer trains with the same options, and for which it stores the same tensors.
 struct OptimizerGroup {
-  std::string type;                  ///< A name of config::find_optimizer().
+  std::string pattern;  ///< That of the section of training.optimizer.groups; empty for the other parameters.
+  std::string type;     ///< A name of config::find_optimizer().
   config::OptimizerOptions options;  ///< All that the optimizer has; weight_decay is that of this group.
   double lr = 0;                     ///< The learning rate that the schedule multiplies.
   std::vector<StateTensor> tensors;
@@ -60,8 +61,8 @@ class OptimizerPlan {
   };
 
   /// Adds a group with weight decay and one without, and returns the index of the first.
-  std::size_t add_pair(const config::OptimizerKind& kind, const config::OptimizerOptions& options, double lr,
-                       bool is_rest = false);
+  std::size_t add_pair(const std::string& pattern, const config::OptimizerKind& kind,
+                       const config::OptimizerOptions& options, double lr, bool is_rest = false);
   void add_section(const config::OptimizerConfig& config, const config::ParameterGroup& group);
   [[nodiscard]] const Section& section_of(const std::vector<std::string>& names) const;
 

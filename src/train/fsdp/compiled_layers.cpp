@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -19,38 +18,10 @@
 namespace accel::train {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, std::string_view flags = "") {
-  throw Error(ErrorKind::kUsage, what)
-      .hint(fmt::format("export the model with accel-export --compile{} on a machine like this one, or set "
-                        "dynamo_backend: NO",
-                        flags));
-}
+[[noreturn]] void refuse(const std::string& what) { throw unfit_code(what); }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-void require_same(std::string_view what, const std::string& code, const std::string& run,
-                  std::string_view flags = "") {
-  if (code == run) return;
-  refuse(fmt::format("the compiled code of the model is for {} {}, and this run has {}", what, code, run),
-         flags);
-}
-
-void require_fit(const CompiledLayers& layers, const config::PrecisionConfig& precision) {
-  require_same("torch", layers.torch, torch_version());
-  require_same("the device", layers.device, "cpu");
-  const std::string dtype = precision.param_dtype.empty() ? "float32" : precision.param_dtype;
-  const std::string& autocast = precision.autocast_dtype;
-  require_same(
-      "the dtype", text_of_precision(layers.dtype, layers.autocast), text_of_precision(dtype, autocast),
-      fmt::format(" --dtype {}{}{}", dtype, autocast.empty() ? "" : " --compile-autocast ", autocast));
-  if (!has_instruction_set(layers.instruction_set)) {
-    refuse(
-        fmt::format("the compiled code of the model is for processors with the instructions of {}, which "
-                    "this one does not have",
-                    layers.instruction_set));
-  }
 }
 
 std::vector<std::byte> code_of(const ModelFile& file, std::size_t package, bool is_backward,
@@ -78,9 +49,14 @@ void require_own(const torch::jit::Module& module, const std::string& name, cons
 CompiledBodies load(const ModelFile& file, const torch::jit::Module& root,
                     const config::PrecisionConfig& precision) {
   const std::string text = text_of(file.record(fmt::format("extra/{}", kCompiledNotes)));
-  if (text.empty()) refuse("dynamo_backend: INDUCTOR asks for compiled code, and the model file has none");
-  const CompiledLayers layers = parse_compiled_layers(text);
-  require_fit(layers, precision);
+  const CompiledLayers layers = compiled_layers_for(text, precision.param_dtype, precision.autocast_dtype);
+  require_code_for("torch", layers.torch, torch_version());
+  if (!has_instruction_set(layers.instruction_set)) {
+    refuse(
+        fmt::format("the compiled code of the model is for processors with the instructions of {}, which "
+                    "this one does not have",
+                    layers.instruction_set));
+  }
   std::vector<std::shared_ptr<const CompiledCode>> codes;
   for (std::size_t i = 0; i < layers.packages.size(); ++i) {
     const CompiledPackage& package = layers.packages[i];

@@ -94,6 +94,10 @@ class ShardedModel {
   /// Resets the communication hooks. Called instead of the optimizer's step if a gradient is infinite or NaN.
   void reset_hook_state();
   void set_training(bool training);
+  /// Calls `on_result` with the result of each call of a unit from now on, unless it is empty.
+  void watch_results(std::function<void(const std::string& unit, const c10::IValue& result)> on_result) {
+    step_.on_result = std::move(on_result);
+  }
   /// The numbers of PrefetchSchedule over all steps so far.
   [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }
   [[nodiscard]] int most_unsharded() const { return step_.prefetch.most_unsharded(); }

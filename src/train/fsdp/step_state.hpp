@@ -1,6 +1,10 @@
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <exception>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "plan/memory/prefetch_schedule.hpp"
@@ -21,6 +25,8 @@ struct StepState {
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   ReduceQueue reduces;
   CollectiveOrder collectives;
+  /// Gets the result of each call of a unit, unless it is empty.
+  std::function<void(const std::string& unit, const c10::IValue& result)> on_result;
   std::exception_ptr failure;  ///< The first Error of a call, to be rethrown to the caller of the model.
 };
 

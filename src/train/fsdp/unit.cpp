@@ -163,6 +163,7 @@ void Unit::after_call(std::span<const c10::IValue> arguments, const c10::IValue&
   for (const at::Tensor& output : outputs_.end(arguments, result, is_outermost)) hook_output(output);
   --depth_;
   if (!is_outermost) return;
+  if (step_.on_result) step_.on_result(name(), result);
   step_.prefetch.end_call(*this);
   if (options_.reshard_after_forward || !at::GradMode::is_enabled()) reshard_after_forward();
 }

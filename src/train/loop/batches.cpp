@@ -46,8 +46,7 @@ std::string_view uncounted_labels(const config::ModelConfig& model) {
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
   const ModelNotes notes = parse_notes(accel_json);
   require_inputs(config, notes.inputs);
-  const bool shifts = config.loss == "model" && notes.shifts_labels;
-  return shifts ? Labels::kInputs : Labels::kNextTokens;
+  return labels_for(config, notes);
 }
 
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
@@ -72,6 +71,7 @@ Batch TrainingBatches::next() {
   at_ = read.after;
   Batch batch = data_.to_device(read.fields, device_);
   batch.tokens = data_.tokens_of(read.samples).value_or(batch.tokens);
+  batch.numbers = read.samples;
   if (!model_.has_classes()) return batch;
   if (!has_weight(model_, batch.host_targets)) {
     const auto ignored = [](const at::Tensor& targets) {

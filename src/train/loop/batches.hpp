@@ -62,6 +62,15 @@ class TrainingBatches {
   /// Error of kind kUsage.
   void go_to(const ckpt::DataPlace& place);
   [[nodiscard]] const Samples& data() const { return data_; }
+  /// A micro-batch once more, by Batch::numbers. The thread stops reading ahead, so next() must not follow.
+  [[nodiscard]] Batch again(const std::vector<std::int64_t>& numbers) {
+    reader_.reset();
+    return data_.batch(numbers, labels_, device_);
+  }
+  /// Samples::nonfinite_input() of these samples.
+  [[nodiscard]] std::optional<std::string> nonfinite_input(const std::vector<std::int64_t>& numbers) const {
+    return data_.nonfinite_input(numbers, labels_);
+  }
 
  private:
   struct Progress {

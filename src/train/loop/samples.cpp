@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -59,24 +58,12 @@ at::Tensor divided_by(const at::Tensor& bytes, double divisor) {
   return bytes.to(at::kFloat).div_(at::full({}, divisor, bytes.options().dtype(at::kFloat)));
 }
 
-std::vector<std::int64_t> first_numbers(std::int64_t count) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
 /// The elements of `ids` that are not padding. A mask of another shape says which tokens attend to which, and
 /// one of floats may be what is added to scores, where 0 is no padding.
 std::int64_t count_tokens(const at::Tensor& ids, const at::Tensor& mask) {
   const bool says_padding = mask.defined() && mask.sizes() == ids.sizes() &&
                             at::isIntegralType(mask.scalar_type(), /*includeBool=*/true);
   return says_padding ? at::count_nonzero(mask).item<std::int64_t>() : ids.numel();
-}
-
-bool are_equal_where_counted(const at::Tensor& tokens, const at::Tensor& labels) {
-  const at::Tensor counted = counted_targets(labels);
-  return counted.any().item<bool>() &&
-         at::logical_or(tokens.eq(labels), counted.logical_not()).all().item<bool>();
 }
 
 }  // namespace
@@ -91,7 +78,7 @@ const at::Tensor& Batch::field(const std::string& name) const {
 }
 
 Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
-    : has_own_fields_(data_format(source.format).has_own_fields),
+    : format_(source.format),
       has_documents_(data_format(source.format).has_documents),
       source_(open_data(source)),
       model_(model),
@@ -109,6 +96,26 @@ std::optional<std::int64_t> Samples::tokens_of(const std::vector<std::int64_t>& 
   std::int64_t tokens = 0;
   for (const std::int64_t number : numbers) tokens += source_->length(number);
   return tokens;
+}
+
+std::optional<std::string> Samples::nonfinite_input(const std::vector<std::int64_t>& numbers,
+                                                    Labels labels) const {
+  for (const std::int64_t number : numbers) {
+    for (const std::size_t used : used_) {
+      const SampleField& field = source_->fields()[used];
+      const at::ScalarType dtype = scalar_type_of(field);
+      if (!at::isFloatingType(dtype)) continue;
+      const at::Tensor values = at::empty(field.shape, at::TensorOptions().dtype(dtype));
+      std::vector<std::span<std::byte>> out(source_->fields().size());
+      out[used] = {static_cast<std::byte*>(values.mutable_data_ptr()), field.bytes};
+      source_->read(number, labels, out);
+      const bool has_nan = at::isnan(values).any().item<bool>();
+      if (!has_nan && !at::isposinf(values).any().item<bool>()) continue;
+      return fmt::format("'{}' of {} has {}", field.name, source_->position(number),
+                         has_nan ? "a NaN" : "an infinity");
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<std::int64_t> Samples::padded_length(const std::vector<std::int64_t>& numbers) const {
@@ -204,52 +211,8 @@ void Samples::require_unchanged(std::int64_t number) const {
   }
 }
 
-void Samples::require_meaning_of_labels(Labels labels) const {
-  constexpr std::int64_t kLooked = 16;
-  constexpr const char* kDecoded = "decoder_input_ids";
-  require_targets(model_);
-  const bool is_compared = model_.has_classes();
-  if (!has_own_fields_ || (!is_compared && labels != Labels::kInputs)) return;
-  const Batch batch =
-      to_device(read(first_numbers(std::min(kLooked, source_->size())), labels, at::kCPU), at::kCPU);
-  const auto is_there = [&](const std::string& name) {
-    return std::any_of(batch.fields.begin(), batch.fields.end(),
-                       [&](const auto& f) { return f.first == name; });
-  };
-  if (!is_there(model_.targets)) return;
-  const at::Tensor& targets = batch.field(model_.targets);
-  for (const auto& [name, tokens] : batch.fields) {
-    const bool may_be_copied = name != model_.targets && (!is_there(kDecoded) || name == kDecoded) &&
-                               at::isIntegralType(tokens.scalar_type(), false) && tokens.dim() >= 2 &&
-                               tokens.size(1) >= 2 && tokens.sizes() == targets.sizes();
-    if (!may_be_copied) continue;
-    if (is_compared && are_equal_where_counted(tokens, targets)) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("training data: '{}' are the tokens of '{}' themselves, and cross_entropy "
-                              "compares the output of each place with the label of the same place",
-                              model_.targets, name))
-          .hint(
-              "for a language model, write the next token as the label of each, and -100 for the last, as "
-              "format: documents does with datasets on disk, or use a model that shifts its labels and "
-              "computes its loss itself: training.model.loss: model; if the labels are meant to be so, "
-              "training.data.check_labels: false takes them");
-    }
-    const std::int64_t last = tokens.size(1) - 1;
-    if (!is_compared && are_equal_where_counted(tokens.narrow(1, 1, last), targets.narrow(1, 0, last))) {
-      throw Error(
-          ErrorKind::kUsage,
-          fmt::format("training data: '{}' are the next tokens of '{}', but the model shifts its labels "
-                      "itself, as its notes say",
-                      model_.targets, name))
-          .hint(
-              "write the token itself as its label, and -100 for those that do not count; if the labels are "
-              "meant to be so, training.data.check_labels: false takes them");
-    }
-  }
-}
-
 void Samples::require_dtypes_of(const Samples& other) const {
-  if (!has_own_fields_ || !other.has_own_fields_) return;
+  if (!data_format(format_).has_own_fields || !data_format(other.format_).has_own_fields) return;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const SampleField& mine = used_field(i);
     const SampleField& its = other.used_field(i);

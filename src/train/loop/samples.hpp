@@ -14,6 +14,7 @@
 #include "core/config/config.hpp"
 #include "data/formats/sample_source.hpp"
 #include "data/needed_fields.hpp"
+#include "preflight/label_meaning.hpp"
 
 namespace accel::train {
 
@@ -24,6 +25,8 @@ struct Batch {
   std::optional<std::int64_t> counted;
   /// The targets in the host's memory, of which labels are counted; undefined without labels.
   at::Tensor host_targets;
+
+  std::vector<std::int64_t> numbers;  ///< Those of its samples in the data, of a training batch.
 
   /// The tokens of `input_ids` that are not padding, as far as its mask says it; 0 without this field.
   std::int64_t tokens = 0;
@@ -47,6 +50,10 @@ class Samples {
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
     source_->set_vocabularies(std::move(tokens));
   }
+  /// The first of these samples that has a NaN or a positive infinity in a field that the model takes: where
+  /// it is, the field and the value. A negative infinity may be part of a mask.
+  [[nodiscard]] std::optional<std::string> nonfinite_input(const std::vector<std::int64_t>& numbers,
+                                                           Labels labels) const;
   /// The tokens of these samples that are not padding, for documents, which know it; nothing for others.
   [[nodiscard]] std::optional<std::int64_t> tokens_of(const std::vector<std::int64_t>& numbers) const;
   /// Tells the dtypes of a program's inputs. Without them none is known.
@@ -67,10 +74,10 @@ class Samples {
                                              at::Device device) const;
   /// The second half of batch(), which needs nothing of the files.
   [[nodiscard]] Batch to_device(const std::vector<at::Tensor>& read, at::Device device) const;
-  /// Throws Error (kUsage) if labels that the files hold are not what the loss needs: the tokens of an input
-  /// themselves for a cross entropy, which teaches a model to copy, or the next tokens for a model that
-  /// shifts its labels itself (Labels::kInputs).
-  void require_meaning_of_labels(Labels labels) const;
+  void require_meaning_of_labels(Labels labels) const {
+    require_targets(model_);
+    accel::require_meaning_of_labels(*source_, format_, model_, labels);
+  }
   /// Throws Error (kUsage) unless fields that the files hold have the dtypes of another's.
   void require_dtypes_of(const Samples& other) const;
 
@@ -84,7 +91,7 @@ class Samples {
   void require_unchanged(std::int64_t number) const;
   [[nodiscard]] const SampleField& used_field(std::size_t i) const { return source_->fields()[used_[i]]; }
 
-  bool has_own_fields_;  // The files hold the fields and the labels.
+  std::string format_;
   bool has_documents_;
   std::unique_ptr<SampleSource> source_;
   config::ModelConfig model_;

@@ -21,6 +21,7 @@
 #include "ranks/collective_order.hpp"
 #include "train/c10d/split_sum.hpp"
 #include "train/loop/model_loss.hpp"
+#include "train/loop/nonfinite.hpp"
 #include "train/optim/clip.hpp"
 #include "train/optim/equal_along_tp.hpp"
 
@@ -73,7 +74,7 @@ StepResult StepRunner::run(std::int64_t step, const Votes& votes) {
     ++compared_;
   }
   laps.add_to(result.times.reduce_s);
-  update(step, presence, result);
+  update(step, micro_batches, presence, result);
   laps.add_to(result.times.optimizer_s);
   return result;
 }
@@ -104,6 +105,7 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
       done.metric_sums = done.metric_sums.defined() ? done.metric_sums + forward.metrics : forward.metrics;
     done.tokens += batch.tokens;
     done.samples += batch.samples();
+    done.numbers.push_back(batch.numbers);
     laps.add_to(result.times.backward_s);
   }
   return done;
@@ -193,12 +195,13 @@ double StepRunner::weight_of_counted(const StepResult& result) const {
          static_cast<double>(result.micro_batches - result.uncounted);
 }
 
-void StepRunner::update(std::int64_t step, const GradientPresence& presence, StepResult& result) {
+void StepRunner::update(std::int64_t step, const MicroBatches& micro_batches,
+                        const GradientPresence& presence, StepResult& result) {
   // The loss and the norm are the same on all ranks, so all ranks skip the step, or none.
   const bool finite_loss = std::isfinite(result.loss);
   result.skipped = !finite_loss || !std::isfinite(result.grad_norm);
   const bool overflowed = scaler_ && finite_loss && result.skipped;
-  if (result.skipped && !overflowed) result.error = report_nonfinite(step, result);
+  if (result.skipped && !overflowed) result.error = report_nonfinite(step, micro_batches, result);
   if (result.error) return;
   if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
   result.lr = config_.optimizer.lr * next_scale();
@@ -228,28 +231,34 @@ double StepRunner::next_scale() const {
   return lr_factor(config_.lr_scheduler, optimizer_.steps(), total, config_.optimizer.lr);
 }
 
-std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
+std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const MicroBatches& micro_batches,
+                                                  const StepResult& result) const {
   std::string what =
       fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
   if (result.uncounted > 0) {
     what += fmt::format("; in {} of its {} micro-batches no label counts, {}", result.uncounted,
                         result.micro_batches, uncounted_labels(config_.model));
   }
-  if (!config_.skip_nonfinite && !is_empty(result)) {
-    return Error(ErrorKind::kDiverged, what)
-        .hint(hook_hint(config_.ddp) +
-              "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
-              "true skips such steps");
+  const bool is_skipped = config_.skip_nonfinite || is_empty(result);
+  const bool ends = !is_skipped || skipped_in_a_row_ >= kMostSkipped;
+  NonfiniteCause cause{"", "do the training data have labels?"};
+  if (!is_empty(result)) {
+    cause = find_nonfinite(model_, config_.model, batches_, micro_batches.numbers, std::isfinite(result.loss),
+                           ends);
+    if (!cause.what.empty()) what += "; " + cause.what;
   }
-  if (skipped_in_a_row_ >= kMostSkipped) {
+  if (!ends) {
+    if (model_.groups().world().rank() == 0) log::warn(what + "; no weight is changed");
+    return std::nullopt;
+  }
+  if (is_skipped) {
     return Error(ErrorKind::kDiverged,
                  fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
-        .hint(is_empty(result) ? "do the training data have labels?"
-                               : "is there a NaN in the data, or in a buffer of the model? a smaller "
-                                 "learning rate may help");
+        .hint(cause.advice);
   }
-  if (model_.groups().world().rank() == 0) log::warn(what + "; no weight is changed");
-  return std::nullopt;
+  return Error(ErrorKind::kDiverged, what)
+      .hint(fmt::format("{}{}; training.skip_nonfinite: true skips such steps", hook_hint(config_.ddp),
+                        cause.advice));
 }
 
 }  // namespace accel::train

@@ -96,6 +96,7 @@ class StepRunner {
     double divisor = 1;
     std::int64_t tokens = 0;  ///< Their tokens, without padding.
     std::int64_t samples = 0;
+    std::vector<std::vector<std::int64_t>> numbers;  ///< Batch::numbers of each.
   };
 
   MicroBatches forward_and_backward(StepResult& result);
@@ -111,10 +112,13 @@ class StepRunner {
   /// The loss of a micro-batch, as backward gets it but for the number of micro-batches.
   [[nodiscard]] at::Tensor contribution_of(const at::Tensor& loss, const Batch& batch,
                                            MicroBatches& done) const;
-  void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
+  void update(std::int64_t step, const MicroBatches& micro_batches, const GradientPresence& presence,
+              StepResult& result);
   void backward(const at::Tensor& loss) const;
-  /// Returns the error of a step with an infinity or a NaN, unless the step may be skipped.
-  [[nodiscard]] std::optional<Error> report_nonfinite(std::int64_t step, const StepResult& result) const;
+  /// Returns the error of a step with an infinity or a NaN, unless the step may be skipped. It names the
+  /// cause. Collective.
+  [[nodiscard]] std::optional<Error> report_nonfinite(std::int64_t step, const MicroBatches& micro_batches,
+                                                      const StepResult& result) const;
 
   const config::TrainingConfig& config_;
   TrainingBatches& batches_;

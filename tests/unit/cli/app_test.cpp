@@ -45,6 +45,10 @@ TEST(AppTest, VersionAndHelpGoToStdout) {
 TEST(AppTest, UnknownCommandsAndFlagsNameTheNearest) {
   const std::pair<std::vector<std::string>, const char*> rows[] = {
       {{"lanch"}, R"("message":"unknown command 'lanch'","hint":"did you mean 'launch'?")"},
+      {{"train"}, R"("hint":"did you mean 'launch'?")"},
+      {{"merge"}, R"("hint":"did you mean 'merge-weights'?")"},
+      {{"eval"}, R"("hint":"did you mean 'evaluate'?")"},
+      {{"export"}, "`accel-export MODEL_DIRECTORY model.pt2` exports a model"},
       {{"zzzzzzzz"}, R"("hint":"accel help lists the commands")"},
       {{"launch", "a.yaml", "--num-proceses=2"}, R"("hint":"did you mean '--num-processes'?")"},
       {{"launch", "a.yaml", "b.yaml"}, "unexpected argument 'b.yaml'"},

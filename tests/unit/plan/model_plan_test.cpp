@@ -1,10 +1,13 @@
 #include "plan/model_plan.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <string>
 
 #include "base/error.hpp"
+#include "plan/parameter_groups.hpp"
+#include "small_gpt.hpp"
 
 namespace accel {
 namespace {
@@ -35,6 +38,28 @@ std::string error_of(const config::FsdpConfig& config, const ModelNotes& notes) 
     return error.message() + "\n" + error.advice();
   }
   return "";
+}
+
+TEST(ParameterGroupsTest, AreThoseOfTheOptimizersAndWhatIsFrozen) {
+  config::OptimizerConfig config;
+  config.type = "muon";
+  config.lr = 0.5;
+  config.no_decay = {"scale"};
+  config.groups = {{.match = "^tokens", .lr = 0.25, .optimizer = "adamw"},
+                   {.match = "inner", .frozen = true}};
+  ModelStructure model = fixtures::gpt();
+  OptimizerPlan plan(config);
+  model = with_frozen(std::move(model), plan);
+  const std::vector<ParameterGroupInfo> groups = parameter_groups(model, plan);
+  std::vector<std::string> rows;
+  for (const ParameterGroupInfo& its : groups)
+    rows.push_back(
+        fmt::format("{} {} {} {} {}", its.pattern, its.optimizer, its.lr, its.tensors, its.elements));
+  EXPECT_THAT(rows, ElementsAre("^tokens adamw 0.25 1 32", " muon 0.5 1 16", " adamw 0.5 1 4",
+                                " adamw 0.5 1 4", "inner none 0 1 4"));
+  EXPECT_THAT(muon_warning(model, plan), IsEmpty());
+  config.groups.clear();
+  EXPECT_THAT(muon_warning(fixtures::gpt(), OptimizerPlan(config)), HasSubstr("Muon trains tokens.weight"));
 }
 
 TEST(ModelPlanTest, TheConfigurationsClassesWin) {

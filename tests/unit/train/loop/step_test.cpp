@@ -311,6 +311,8 @@ TEST_F(StepTest, AnInfiniteGradientIsAnErrorAndChangesNoParameter) {
   EXPECT_TRUE(std::isfinite(result.loss));
   EXPECT_EQ(result.error->kind(), ErrorKind::kDiverged);
   EXPECT_THAT(result.error->message(), HasSubstr("step 1: "));
+  EXPECT_THAT(result.error->message(),
+              HasSubstr("the first gradient in backward that is not finite is that of 'root'"));
   EXPECT_THAT(result.error->advice(), HasSubstr("training.skip_nonfinite"));
   expect_equal(run.parameters(), before);
   EXPECT_EQ(run.optimizer().steps(), 0);
@@ -375,6 +377,7 @@ TEST_F(StepTest, ALossThatIsNaNLeavesTheLossScale) {
   run.fill("head", std::numeric_limits<double>::quiet_NaN());
   const StepResult result = run.step();
   EXPECT_TRUE(std::isnan(result.loss));
+  EXPECT_THAT(lines_.at(0), HasSubstr("' itself is not finite before the step"));
   EXPECT_TRUE(result.skipped);
   EXPECT_FALSE(result.error);
   EXPECT_EQ(run.scaler()->scale(), 1024);
