@@ -21,7 +21,7 @@
 namespace accel {
 namespace {
 
-constexpr std::array<char, 8> kFlightMagic = {'a', 'c', 'c', 'f', 'l', 't', '0', '2'};
+constexpr std::array<char, 8> kFlightMagic = {'a', 'c', 'c', 'f', 'l', 't', '0', '3'};
 constexpr std::size_t kEntries = 256;
 
 /// The file: a header and a ring of entries. All numbers are those of the machine that writes it.
@@ -47,6 +47,7 @@ struct FlightFile {
   std::atomic<std::int32_t> pid;
   char host[64];
   std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> done;
   std::atomic<std::int64_t> checkpoint;
   std::atomic<std::uint64_t> last;  ///< The number of the newest entry.
   std::atomic<std::uint64_t> progress;
@@ -205,7 +206,7 @@ std::optional<FlightRecord> read_flight_record(const std::filesystem::path& path
 std::optional<FlightProgress> read_flight_progress(const std::filesystem::path& path) {
   const auto file = std::make_unique<FlightFile>();
   if (!copy(opened(path.c_str(), O_RDONLY), *file, offsetof(FlightFile, entries))) return std::nullopt;
-  return FlightProgress{file->step, file->progress, file->checkpoint};
+  return FlightProgress{file->step, file->progress, file->done, file->checkpoint};
 }
 
 bool is_in_host_work(const FlightRecord& record) {
@@ -238,6 +239,10 @@ void set_step(std::int64_t step) {
   if (own == nullptr) return;
   own->step = step;
   own->progress.fetch_add(1, std::memory_order_relaxed);
+}
+
+void set_done(std::int64_t step) {
+  if (own != nullptr) own->done = step;
 }
 
 void set_checkpoint(std::int64_t step) {

@@ -81,6 +81,7 @@ std::optional<FlightRecord> read_flight_record(const std::filesystem::path& path
 struct FlightProgress {
   std::int64_t step = 0;        ///< FlightRecord's `step`.
   std::uint64_t events = 0;     ///< FlightRecord's `progress`.
+  std::int64_t done = 0;        ///< The last step that has changed the weights, or was skipped.
   std::int64_t checkpoint = 0;  ///< The step of the newest checkpoint that is whole; 0 for none.
 };
 /// The rank's progress alone.
@@ -102,6 +103,8 @@ namespace flight {
 /// Opens the record. Call once, before other threads call anything here.
 void open();
 void set_step(std::int64_t step);
+/// Notes that a step is done: what follows, such as an evaluation, belongs to no step.
+void set_done(std::int64_t step);
 /// Notes that the checkpoint of a step is whole.
 void set_checkpoint(std::int64_t step);
 /// Notes that an operation begins, and returns its number; 0 without a record. The unit is that of Label.

@@ -116,14 +116,15 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   return plan;
 }
 
-/// The step in which a rank of this machine was last; 0 if that is not known.
-std::int64_t last_step(const LaunchPlan& plan) {
-  std::int64_t step = 0;
+/// How far the ranks of this machine were: the largest numbers of their records.
+FlightProgress last_progress(const LaunchPlan& plan) {
+  FlightProgress last;
   for (const WorkerPlan& worker : plan.workers) {
-    if (const auto progress = read_flight_progress(worker.flight_record))
-      step = std::max(step, progress->step);
+    const FlightProgress its = read_flight_progress(worker.flight_record).value_or(FlightProgress{});
+    last.step = std::max(last.step, its.step);
+    last.done = std::max(last.done, its.done);
   }
-  return step;
+  return last;
 }
 
 AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
@@ -134,14 +135,15 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   plan.command = command;
   const GroupOutcome group =
       supervise(plan, STDOUT_FILENO, STDERR_FILENO, *request.signals, place.cluster.get());
-  const std::int64_t step = last_step(plan);
+  const FlightProgress last = last_progress(plan);
   // The file system that has not taken the logs would not take the records.
   if (group.incomplete_logs.empty()) keep_flight_records(scratch.path());
   if (place.cluster == nullptr) {
     AttemptEnd end = end_of_all({end_of_machine(group, host_name(), 0)});
     end.incomplete_logs = group.incomplete_logs;
     end.asked_by = group.interrupted_by != 0 ? group.interrupted_by : group.interrupted_late;
-    end.step = step;
+    end.step = last.step;
+    end.done = last.done;
     return end;
   }
   // If there is no end of all machines, the user did not wait for the others.
@@ -149,7 +151,8 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   if (place.cluster->end() && is_asked_to_end(group) && !end.was_interrupted) place.cluster->leave();
   end.was_interrupted |= is_asked_to_end(group);
   end.incomplete_logs = group.incomplete_logs;
-  end.step = step;
+  end.step = last.step;
+  end.done = last.done;
   return end;
 }
 

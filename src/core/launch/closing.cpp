@@ -19,8 +19,8 @@ std::string how_to_go_on(const config::TrainingConfig& training) {
 }  // namespace
 
 std::string closing_of(const config::TrainingConfig& training, ExitCode code, std::int64_t first_step,
-                       std::int64_t step) {
-  const auto lost = [&](std::int64_t kept) { return step - 1 - std::max(kept, first_step - 1); };
+                       std::int64_t done) {
+  const auto lost = [&](std::int64_t kept) { return done - std::max(kept, first_step - 1); };
   if (!training.checkpoint.enabled()) {
     if (code == ExitCode::kSuccess || lost(0) <= 0) return "";
     return fmt::format("{} steps are lost, since no checkpoint was written: training.checkpoint.every is 0",
@@ -41,7 +41,7 @@ std::string closing_of(const config::TrainingConfig& training, ExitCode code, st
     return lost(0) <= 0 ? "" : fmt::format("{} steps are lost, since there is no checkpoint yet", lost(0));
   const std::int64_t later = lost(newest);
   // A run that failed before its first step will fail again.
-  const bool goes_on = code != ExitCode::kWorkerFailed || step > first_step;
+  const bool goes_on = code != ExitCode::kWorkerFailed || done >= first_step;
   return fmt::format(
       "the newest checkpoint is '{}', of step {} of {}{}{}", path, newest, training.max_steps,
       later > 0 ? fmt::format(", and {} later {} lost", later, later == 1 ? "step is" : "steps are") : "",

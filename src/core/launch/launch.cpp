@@ -122,7 +122,7 @@ double seconds_since_1970() {
 /// What machine 0 says last of a training; empty for a program.
 std::string closing(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {
   if (!request.program.empty() || place.world.machine_rank > 0) return "";
-  return closing_of(*request.loaded.config.training, end.code, place.first_step, end.step);
+  return closing_of(*request.loaded.config.training, end.code, place.first_step, end.done);
 }
 
 /// The failure of a run that is not to be restarted. If a rank has found its checkpoint corrupt, the report

@@ -149,6 +149,7 @@ class Trainer {
         complete_save(/*survives=*/true);
         throw Error(*result.error);
       }
+      flight::set_done(step);
       if (const auto trace = profiler_.end_step(step))
         report_.say(fmt::format("wrote the profile {}", trace->string()));
       report_.step(step, result, batches_.epoch(), scaler_);

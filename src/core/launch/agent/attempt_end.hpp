@@ -31,6 +31,7 @@ struct AttemptEnd {
   /// SIGINT, SIGTERM or SIGHUP that asked the ranks of this machine to end, or came when all had ended; 0
   /// without one.
   int asked_by = 0;
+  std::int64_t done = 0;  ///< The last step that a rank of this machine has done; 0 for none.
   std::int64_t step = 0;  ///< The step in which a rank of this machine was last; 0 if none has begun.
 };
 

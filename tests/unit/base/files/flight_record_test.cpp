@@ -44,6 +44,7 @@ TEST(FlightRecordTest, IsReadAfterTheRankWasKilled) {
     FlightGroup group;
     group.name = "shard/1";
     group.set_members({1, 3, 5});
+    flight::set_done(11);
     flight::set_step(12);
     const flight::Label label("layers.2");
     const std::uint64_t gather = flight::begin(FlightOp::kAllGather, 4096, &group);
@@ -77,6 +78,7 @@ TEST(FlightRecordTest, IsReadAfterTheRankWasKilled) {
   EXPECT_EQ(record->events[2].in_group, 2U);
   EXPECT_EQ(record->events[2].ended_ns, 0);
   EXPECT_EQ(read_flight_progress(path)->events, record->progress);
+  EXPECT_EQ(read_flight_progress(path)->done, 11);
 }
 
 /// Returns the number of an enqueued all-gather for which the stream waits.
