@@ -107,6 +107,9 @@ std::optional<std::string> function_on_numbers(std::string_view target) {
 /// "linear" of "torch.ops.aten.linear.default".
 std::string operator_of(const GraphNode& node) {
   constexpr std::string_view kAten = "torch.ops.aten.";
+  // transformers records its experts with it where the parameters are not of bfloat16; the arguments are the
+  // same.
+  if (node.target == "torch.ops.transformers.grouped_mm_fallback.default") return "_grouped_mm";
   if (!node.target.starts_with(kAten)) {
     const bool is_higher = node.target.starts_with("torch.ops.higher_order.");
     const char* hint =
@@ -116,8 +119,6 @@ std::string operator_of(const GraphNode& node) {
     const bool is_of_sizes = node.target.starts_with("_operator.") || node.target.starts_with("torch.sym_") ||
                              node.target.starts_with("torch._sym_");
     if (is_of_sizes) hint = "compute it with tensors, or export the model for one size";
-    if (node.target.find("grouped_mm") != std::string::npos)
-      hint = "set config._experts_implementation = \"batched_mm\" before the export";
     refuse(node,
            is_higher     ? "control flow and other functions of functions are not imported"
            : is_of_sizes ? "this arithmetic of sizes is not imported"

@@ -387,10 +387,25 @@ def test_arithmetic_of_sizes_that_is_not_imported_is_named_so(accel, tmp_path):
     assert "_operator.pow" in said and "this arithmetic of sizes is not imported" in said
 
 
-def test_experts_are_refused_with_what_to_do(accel, tmp_path):
-    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
-    export(language_model("qwen2_moe", sizes), tmp_path / "model.pt2", IDS, dynamic=FREE)
-    assert 'experts_implementation = "batched_mm"' in refused(accel)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_experts_are_grouped_as_in_transformers(accel, tmp_path, dtype):
+    """In float32 the program holds transformers' own operator, in bfloat16 that of torch. A single token leaves experts without
+    any, and 8 tokens of one value give all of theirs to the same ones."""
+    sizes = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+    model = language_model("qwen2_moe", sizes).to(dtype)
+    export(model, tmp_path / "model.pt2", IDS, dynamic=FREE)
+    own = "transformers.grouped_mm_fallback" in (program := zipfile.ZipFile(tmp_path / "model.pt2").read("model/models/model.json").decode())
+    assert own == (dtype == torch.float32) and own != ("aten._grouped_mm" in program)
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    for ids in (IDS, torch.tensor([[7]]), torch.full((1, 8), 3)):
+        for module in (model, imported):
+            module.zero_grad()
+            first(module(ids)).float().square().mean().backward()
+        assert torch.equal(first(imported(ids)), first(model(ids)))
+        for name, parameter in model.named_parameters():  # They are sums in another order.
+            off = (dict(imported.named_parameters())[name].grad - parameter.grad).float().norm()
+            assert off <= 16 * torch.finfo(dtype).eps * parameter.grad.float().norm(), name
 
 
 def test_memory_that_is_shared_in_part_is_refused(accel, tmp_path):

@@ -183,6 +183,15 @@ class Attention(torch.nn.Module):
         return x + self.out(y.transpose(1, 2).reshape(batch, length, 32))
 
 
+class NanoAttention(Attention):
+    """torch.export leaves out the contiguous(), since attention has given such strides."""
+
+    def forward(self, x):
+        q, k, v = (part.view(*x.shape[:2], -1, 4).transpose(1, 2) for part in self.qkv(x).split([32, 8, 8], dim=-1))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return x + self.out(y.transpose(1, 2).contiguous().view(*x.shape[:2], 32))
+
+
 class Scripted(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -220,3 +229,48 @@ def test_a_model_that_cannot_be_cut_is_refused_before_the_first_step(accel, tmp_
     assert "forward takes [input_ids]" in said
     said = accel("launch", config_of(tmp_path, tmp_path, 2, 2, **{**keys, "model.inputs": ["input_ids"]}), code=2).stderr
     assert "'training.model.inputs' has no position_ids" in said
+
+
+class Mixing(Scripted):
+    """Attention as nanoGPT has it, and `mix` between two of them."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([NanoAttention() for _ in range(2)])
+        self.mix = mix
+
+    def forward(self, input_ids, position_ids):
+        x = self.tokens(input_ids) + self.positions(position_ids)
+        return self.head(self.layers[1](self.mix(self.layers[0](x))))
+
+
+def prepare_mixing(directory, mix):
+    """Exports a Mixing model and writes documents, which are returned."""
+    torch.manual_seed(0)
+    model = Mixing(mix)
+    ids = torch.zeros(2, 16, dtype=torch.long)
+    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(model.train(), (ids, ids), dynamic_shapes=(free, free), strict=False)
+    torch.export.save(program, directory / "model.pt2", extra_files={"accel.json": json.dumps({"layer_classes": ["NanoAttention"]})})
+    return model, write_documents(directory / "train.safetensors")
+
+
+def test_attention_has_the_strides_that_the_operator_gives(accel, tmp_path):
+    model, documents = prepare_mixing(tmp_path, torch.nn.Dropout(0.0))
+    expected = in_python(model, lambda ids: model(ids, torch.arange(ids.shape[1])[None]), documents)
+    accel("launch", config_of(tmp_path, tmp_path, 2, len(LENGTHS), "none", **sizes(sp=2)))
+    expect_pythons(accel, tmp_path, model, expected)
+
+
+@pytest.mark.parametrize("mix", [
+    lambda x: x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1),
+    lambda x: x - x.mean(1, keepdim=True),
+    lambda x: x * x.softmax(1),
+    lambda x: x.sort(1).values,
+    lambda x: x / x.norm(dim=1, keepdim=True),
+], ids=["shift", "mean", "softmax", "sort", "norm"])
+def test_tokens_that_see_each_other_outside_of_attention_are_found_by_numbers(accel, tmp_path, mix):
+    prepare_mixing(tmp_path, mix)
+    said = accel("launch", config_of(tmp_path, tmp_path, 2, 2, "none", **sizes(sp=2)), code=2).stderr
+    assert "sequence parallelism would train another model" in said and "what attention of 'layers.1' gets differs" in said
+    assert not (tmp_path / "out/checkpoints").exists() or not list((tmp_path / "out/checkpoints").iterdir())

@@ -74,17 +74,24 @@ std::vector<at::Tensor> to_own_heads(Group& group, const std::vector<at::Tensor>
   return result;
 }
 
-/// From [batch, heads / ranks, length, width] back to [batch, heads, length / ranks, width].
+/// From [batch, heads / ranks, length, width] back to [batch, heads, length / ranks, width]. Its strides have
+/// the order of those that attention gave: torch.export leaves out a contiguous() that they make needless.
 at::Tensor to_own_part(Group& group, const at::Tensor& tensor) {
   const std::int64_t ranks = group.size();
   const std::int64_t length = tensor.size(2) / ranks;
   const at::Tensor rows = tensor.reshape({tensor.size(0), tensor.size(1), ranks, length, tensor.size(3)})
                               .permute({2, 0, 1, 3, 4})
                               .reshape({ranks, -1});
-  return AllToAll::apply_in(group, rows)
-      .reshape({ranks, tensor.size(0), tensor.size(1), length, tensor.size(3)})
-      .transpose(0, 1)
-      .reshape({tensor.size(0), ranks * tensor.size(1), length, tensor.size(3)});
+  const at::Tensor parts = AllToAll::apply_in(group, rows)
+                               .reshape({ranks, tensor.size(0), tensor.size(1), length, tensor.size(3)});
+  const std::int64_t heads = ranks * tensor.size(1);
+  // The fused kernels give [batch, length, heads, width], transposed.
+  if (tensor.transpose(1, 2).is_contiguous()) {
+    return parts.permute({1, 3, 0, 2, 4})
+        .reshape({tensor.size(0), length, heads, tensor.size(3)})
+        .transpose(1, 2);
+  }
+  return parts.transpose(0, 1).reshape({tensor.size(0), heads, length, tensor.size(3)});
 }
 
 std::unique_ptr<torch::jit::GraphFunction> function_of(const torch::jit::Module& root,
@@ -122,6 +129,11 @@ class SequenceParallel::Attention {
   }
 
   at::Tensor operator()(const AttentionCall& call) const {
+    if (Trial* trial = parallel_->trial_; trial != nullptr) {
+      for (const at::Tensor& tensor : {call.query, call.key, call.value})
+        trial->seen.emplace_back(module_, tensor);
+      if (trial->is_whole) return plain_attention(call);
+    }
     Group& group = parallel_->ranks_;
     const std::int64_t ranks = group.size();
     const auto require = [&](bool holds, const std::string& what, const char* hint) {
@@ -206,15 +218,7 @@ SequenceParallel::SequenceParallel(const torch::jit::Module& root, std::vector<s
             "export a model of transformers with its default attention, sdpa, or set "
             "parallelism_config.sp_size: 1");
   }
-  if (const auto mixing = find_sequence_mixing(*code.rest)) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("the model calls {} outside of its attention and masks, where each rank has only "
-                            "a part of a sequence",
-                            *mixing))
-        .hint(
-            "set parallelism_config.sp_size: 1; a model can be cut if it computes everything but attention "
-            "and masks for each token by itself, with position_ids as an input");
-  }
+  mixing_ = find_sequence_mixing(*code.rest);
   if (code.masks != nullptr) make_masks_ = function_of(root, code.masks);
   std::unordered_map<std::string, Attention> by_module;
   for (const AttentionPlace& place : code.places)
@@ -230,6 +234,7 @@ SequenceParallel::SequenceParallel(const torch::jit::Module& root, std::vector<s
 SequenceParallel::~SequenceParallel() = default;
 
 std::vector<c10::IValue> SequenceParallel::enter(const std::vector<c10::IValue>& inputs) {
+  if (trial_ != nullptr && trial_->is_whole) return inputs;
   std::vector<c10::IValue> own;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& whole = inputs[i].toTensor();

@@ -29,9 +29,9 @@ namespace accel::train {
 class SequenceParallel {
  public:
   /// Changes the code of `root`. `inputs` are the names of forward's inputs, for errors. `ranks` must outlive
-  /// this object. Code in which tokens see each other elsewhere than in attention is an Error of kind kUsage,
-  /// as far as find_sequence_mixing() finds it, and so is a model that does not use position_ids. Construct
-  /// it before the first run, and before methods are copied or rewritten.
+  /// this object. A model that does not use position_ids is an Error of kind kUsage. That tokens see each
+  /// other in attention alone is for ShardedModel::compare_parts() to find. Construct it before the first
+  /// run, and before methods are copied or rewritten.
   SequenceParallel(const torch::jit::Module& root, std::vector<std::string> inputs, Group& ranks);
   SequenceParallel(const SequenceParallel&) = delete;
   SequenceParallel& operator=(const SequenceParallel&) = delete;
@@ -45,6 +45,18 @@ class SequenceParallel {
   [[nodiscard]] at::Tensor own_part(const at::Tensor& whole, std::string_view name) const;
   /// The number of parts.
   [[nodiscard]] int size() const { return ranks_.size(); }
+  /// This rank's part.
+  [[nodiscard]] int rank() const { return ranks_.rank(); }
+
+  /// What attentions get in a forward, each as the module's path and a query, key or value.
+  struct Trial {
+    bool is_whole = false;  ///< Whether each rank computes the whole sequences.
+    std::vector<std::pair<std::string, at::Tensor>> seen;
+  };
+  /// Makes the next forwards be of `trial`, until it is null.
+  void set_trial(Trial* trial) { trial_ = trial; }
+  /// What find_sequence_mixing() finds in the model.
+  [[nodiscard]] const std::optional<std::string>& mixing() const { return mixing_; }
 
  private:
   class Attention;
@@ -52,6 +64,8 @@ class SequenceParallel {
   std::vector<std::string> inputs_;
   Group& ranks_;
   c10::intrusive_ptr<c10::ivalue::Object> root_;
+  std::optional<std::string> mixing_;
+  Trial* trial_ = nullptr;
   std::int64_t length_ = 0;  ///< The length of the sequences of the last enter().
   std::unique_ptr<torch::jit::GraphFunction> make_masks_;  ///< Null if no attention has a mask.
   std::vector<at::Tensor> masks_;  ///< Those of the last enter(); an undefined one is none.

@@ -85,6 +85,12 @@ class ShardedModel {
   /// The same with `head` in place of the last linear, if head() is found and `head` is not empty. It gets
   /// this rank's part of weight and bias if there are head_ranks().
   c10::IValue forward(std::vector<c10::IValue> inputs, const HeadFunction& head);
+  /// With sequence parallelism, runs a short piece of the inputs whole and in parts, without gradients. If
+  /// what attentions get, or the tensor that `output_of` takes from a result, differs by more than rounding,
+  /// that is an Error of kind kUsage on every rank. Later calls do nothing. The modes of modules are those of
+  /// the root afterwards; buffers and random states are what they were. Call it outside of a micro-batch.
+  void compare_parts(std::vector<c10::IValue> inputs,
+                     const std::function<at::Tensor(const c10::IValue&)>& output_of);
   /// Must be called before each forward that a backward follows. With `reduce` false the gradients stay
   /// unsharded and are accumulated.
   void begin_micro_batch(bool reduce);
@@ -179,6 +185,7 @@ class ShardedModel {
   MeshGroups groups_;
   OptimizerPlan optimizer_plan_;
   std::unique_ptr<SequenceParallel> sequence_;
+  bool parts_compared_ = false;
   StepState step_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;

@@ -99,6 +99,7 @@ std::optional<Evaluation> evaluate(ShardedModel& model, const config::TrainingCo
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
     const Batch inputs = data.batch(samples, labels, device);
+    compare_parts(model, config.model, inputs);
     const ModelLoss forward = forward_loss(model, config.model, inputs);
     // A loss without classes, such as a model's own, weighs samples alike.
     const auto weight = static_cast<double>(has_classes ? *inputs.counted : count);

@@ -109,6 +109,11 @@ ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, c
   return loss;
 }
 
+void compare_parts(ShardedModel& model, const config::ModelConfig& config, const Batch& batch) {
+  model.compare_parts(inputs_of(config, batch),
+                      [&](const c10::IValue& result) { return output_of(config, result); });
+}
+
 void require_head(const config::ModelConfig& config, const FoundHead& head) {
   if (config.fused_head != "always" || head.is_found()) return;
   throw Error(ErrorKind::kUsage,

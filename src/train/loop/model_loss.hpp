@@ -22,6 +22,9 @@ struct ModelLoss {
 /// is computed with the loss, some rows at a time, if the model has one (ShardedModel::head()). Collective.
 ModelLoss forward_loss(ShardedModel& model, const config::ModelConfig& config, const Batch& batch);
 
+/// Calls ShardedModel::compare_parts() with a batch. Collective.
+void compare_parts(ShardedModel& model, const config::ModelConfig& config, const Batch& batch);
+
 /// Throws Error (kUsage) if the configuration asks for a fused head that the model does not have.
 void require_head(const config::ModelConfig& config, const FoundHead& head);
 

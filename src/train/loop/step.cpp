@@ -88,6 +88,7 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     const Batch batch = batches_.next();
     laps.add_to(result.times.data_s);
     reduce = ++done.count == most || batches_.last_of_epoch();
+    compare_parts(model_, config_.model, batch);
     model_.begin_micro_batch(reduce);
     const ModelLoss forward = forward_loss(model_, config_.model, batch);
     const at::Tensor loss = contribution_of(forward.loss, batch, done);

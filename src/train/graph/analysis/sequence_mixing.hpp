@@ -9,7 +9,8 @@ namespace accel::train {
 
 /// Looks for operators that let the tokens of a sequence see each other, or that count them, in a graph
 /// without calls. accel::attention (run/module_attention.hpp) is not among them. Returns the first with the
-/// line of the model that calls it: "aten::cumsum (model.py:12)".
+/// line of the model that calls it: "aten::cumsum (model.py:12)". It is a guess at why parts of sequences
+/// give other numbers than the whole ones, which ShardedModel::compare_parts() finds.
 ///
 /// The list is that of operators which rarely work along another dimension: convolutions, pooling, recurrent
 /// networks, scans, flips, transforms, ranges of numbers, and a softmax that is multiplied by something, as
