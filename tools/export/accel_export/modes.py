@@ -20,7 +20,8 @@ def follow(file):
             if function in done:
                 continue
             done.add(function)
-            if module._c.hasattr("training") and not is_scripted(module, scripted):
+            stays = file.training and not module.training  # Its author left it in evaluation.
+            if module._c.hasattr("training") and not stays and not is_scripted(module, scripted):
                 graph = module._c._get_method(name).graph
                 follow_in(graph, list(graph.nodes()), module.training)
 

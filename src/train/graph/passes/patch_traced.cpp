@@ -138,7 +138,8 @@ const Value* argument_of(const Node* node, std::string_view name) {
 enum class Origin { kScripted, kTraced, kUnknown };
 
 /// How a module's code was made. The importer of torch.export's programs has written the flags already.
-enum class Code { kScripted, kTraced, kExported };
+/// kInEvaluation is the code of a module that was traced in evaluation mode within a model in training mode.
+enum class Code { kScripted, kTraced, kInEvaluation, kExported };
 
 /// Whether tracing or an author wrote a node that makes or moves a tensor. Tracing always records the
 /// argument `pin_memory` of operators that make tensors and `layout` of operators that move them; authors
@@ -314,8 +315,12 @@ void patch_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   const Scripted scripted(root);
+  const bool trains = root.hasattr("training") && root.is_training();
   for (const auto& module : root.named_modules()) {
-    const Code code = scripted.contains(module.value) ? Code::kScripted : Code::kTraced;
+    const bool stays = trains && module.value.hasattr("training") && !module.value.is_training();
+    const Code code = scripted.contains(module.value) ? Code::kScripted
+                      : stays                         ? Code::kInEvaluation
+                                                      : Code::kTraced;
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();

@@ -51,6 +51,18 @@ TEST(PatchTracedTest, AFlagOtherThanTheModulesWasMeantSo) {
   EXPECT_FALSE(drops(run(never, true)));
 }
 
+TEST(PatchTracedTest, AModuleInEvaluationStaysSoInAModelThatTrains) {
+  for (const bool trains : {true, false}) {
+    Module model("Model");
+    model.register_attribute("training", c10::BoolType::get(), trains);
+    model.register_module("part",
+                          traced("def forward(self, x):\n  return torch.dropout(x, 0.5, False)\n", false));
+    model.define("def forward(self, x):\n  return self.part.forward(x)\n");
+    patch_traced(model, at::kCPU);
+    EXPECT_EQ(drops(run(model, true)), !trains);
+  }
+}
+
 TEST(PatchTracedTest, BatchNormUsesItsStatisticsInEvaluationIfItHasAny) {
   const std::string with =
       "def forward(self, x):\n"
