@@ -27,6 +27,7 @@ struct MergeOptions {
   bool best = false;
   std::string assets;
   bool no_assets = false;
+  bool module_names = false;
   bool verify = false;
   bool remove_source = false;
   WriteOptions write;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/files/file.hpp"
 #include "base/files/leftover.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
@@ -20,6 +21,7 @@
 #include "ckpt/convert/remove_source.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/layouts.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
@@ -147,7 +149,8 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   MergeSource given = source_of(options);
   if (options.remove_source) sweep_leftovers(given.checkpoint);  // A removal may not have finished.
   std::unique_ptr<ckpt::Checkpoint> source = open_source(given.checkpoint, "merging");
-  if (!given.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
+  if (!options.module_names && !ckpt::layout_of(*source).is_optimizer)
+    source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   if (given.assets.empty() && takes_own_assets(options) && plan.names.stem == ckpt::kAdapterStem)
     given.assets = ckpt::adapter_assets(ckpt::directory_around(source->path()), {});
@@ -220,6 +223,8 @@ void add_options(Command& command, MergeOptions& options) {
   command.text("--copy-assets", "DIR", options.assets,
                "Copy config and tokenizer files from DIR into OUT, by default those of the training");
   command.flag("--no-assets", options.no_assets, "Do not copy config and tokenizer files of the training");
+  command.flag("--module-names", options.module_names,
+               "Keep the names of the modules where the directory of the weights has other names");
   command.flag("--verify", options.verify,
                "Verify the checkpoint first, then read the output again and compare it");
   command.flag("--remove-checkpoint-dir", options.remove_source,

@@ -79,7 +79,7 @@ void export_safetensors(const fs::path& checkpoint, const fs::path& output, std:
   std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
   require_nothing_left_out(*source);
-  if (!assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
+  source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(
       *source, {.max_shard_bytes = is_adapter ? 0 : kMostShardBytes, .is_adapter = is_adapter});
   ckpt::OutputTarget target{.path = output, .existing = AtomicFile::Existing::kReplace};
