@@ -86,7 +86,7 @@ def launch(accel, directory, weights, processes=2, code=0, **training):
 
 
 def loaded(accel, directory):
-    accel("merge-weights", directory / "out/checkpoints", directory / "merged", "--keep-tied")
+    accel("merge-weights", directory / "out/checkpoints", directory / "merged", "--keep-tied", "--module-names")
     return load_file(directory / "merged/model.safetensors")
 
 
@@ -123,6 +123,12 @@ def test_a_directory_goes_in_and_comes_out(accel, tmp_path, family):
     again, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert_equal(again.state_dict(), judge)
+    # The names do not depend on what is copied, nor on how the source and the output are named.
+    run, step = tmp_path / "out", tmp_path / "out/checkpoints/checkpoint_1"
+    for number, words in enumerate([(run, "--no-assets"), (step,), (step / "pytorch_model_fsdp_0",)]):
+        accel("merge-weights", *words[:1], tmp_path / f"other-{number}.safetensors", *words[1:])
+        other = load_file(tmp_path / f"other-{number}.safetensors")
+        assert other.keys() == original.keys() and all(torch.equal(other[name], original[name]) for name in original), words
     # transformers loads the names of the model, too.
     shutil.copy(tmp_path / "hf/config.json", tmp_path / "merged")
     assert_equal(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict(), judge)

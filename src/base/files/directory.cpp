@@ -256,8 +256,10 @@ std::vector<std::string> files_in(const fs::path& directory, std::string_view pr
                                   std::string_view suffix) {
   std::vector<std::string> names = names_in(directory);
   std::erase_if(names, [&](const std::string& name) {
-    const bool fits =
-        name.size() >= prefix.size() + suffix.size() && name.starts_with(prefix) && name.ends_with(suffix);
+    // Of AppleDouble: what macOS knows of another file.
+    const bool is_note = name.starts_with("._");
+    const bool fits = !is_note && name.size() >= prefix.size() + suffix.size() && name.starts_with(prefix) &&
+                      name.ends_with(suffix);
     std::error_code unreadable;
     return !fits || !fs::is_regular_file(directory / name, unreadable);
   });

@@ -50,13 +50,15 @@ struct Search {
 };
 
 Role role_of(const fs::path& path) {
-  constexpr std::array<std::string_view, 8> kOthers = {
-      "scheduler", "sampler",   "dl_state_dict",     "scaler",
-      "rng_state", "training_", "custom_checkpoint", "extra_state"};
+  // Files that Accelerate, transformers and verl pickle. Models of such names are in directories and safetensors.
+  constexpr std::array<std::string_view, 9> kOthers = {
+      "scheduler",     "sampler",        "dl_state_dict",     "scaler",     "rng_state",
+      "training_args", "training_state", "custom_checkpoint", "extra_state"};
   const std::string name = path.filename().string();
   // verl's files of an optimizer are named optim_world_size_*.
   if (name.starts_with(kOptimizerStem) || name.starts_with("optim_") || name.ends_with(kZeroOptimizer))
     return Role::kOptimizer;
+  if (path.extension() == ".safetensors" || fs::is_directory(path)) return Role::kModel;
   const bool other = std::any_of(kOthers.begin(), kOthers.end(),
                                  [&](std::string_view prefix) { return name.starts_with(prefix); });
   return other ? Role::kOther : Role::kModel;

@@ -96,6 +96,18 @@ std::vector<fs::path> assets_beside(const fs::path& weights) {
   return assets;
 }
 
+std::string dtype_of_config(const std::vector<fs::path>& assets) {
+  const auto config = std::find_if(assets.begin(), assets.end(),
+                                   [](const fs::path& file) { return file.filename() == "config.json"; });
+  if (config == assets.end()) return "";
+  const nlohmann::json document = read_json_file(*config);
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (const auto name = document.find(key); name != document.end() && name->is_string())
+      return name->get<std::string>();
+  }
+  return "";
+}
+
 fs::path directory_around(const fs::path& path) {
   fs::path named = fs::absolute(path);
   while (named.filename().empty() || named.filename() == ".") named = named.parent_path();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace accel::ckpt {
@@ -15,6 +16,10 @@ namespace accel::ckpt {
 /// The configuration of an adapter is not among them. None unless a config.json of transformers lies beside
 /// them: the directory is not that of a model then.
 [[nodiscard]] std::vector<std::filesystem::path> assets_beside(const std::filesystem::path& weights);
+
+/// The dtype that the config.json among `assets` names, such as "bfloat16", to which transformers rounds the
+/// weights beside it. Empty if there is none.
+[[nodiscard]] std::string dtype_of_config(const std::vector<std::filesystem::path>& assets);
 
 /// The directory in which the user sees `path`, which is there and may be a link, end in a slash or be ".".
 [[nodiscard]] std::filesystem::path directory_around(const std::filesystem::path& path);

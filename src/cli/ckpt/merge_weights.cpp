@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -115,6 +116,18 @@ void say_what_is_tied(const ckpt::Checkpoint& source, const ckpt::MergePlan& pla
   }
 }
 
+// The bits of a training are kept unless the user gives a dtype.
+void say_what_is_rounded(const ckpt::MergePlan& plan, const std::vector<fs::path>& assets) {
+  const std::string config = ckpt::dtype_of_config(assets);
+  if (config != "bfloat16" && config != "float16") return;
+  const auto is_wider = [](const ckpt::OutputItem& item) { return item.dtype == ckpt::DType::kFloat32; };
+  if (std::none_of(plan.state.tensors.begin(), plan.state.tensors.end(), is_wider)) return;
+  log::info(fmt::format(
+      "the weights are float32, and the config.json beside them says {}, to which from_pretrained rounds them; "
+      "--dtype {} writes them so",
+      config, config == "float16" ? "fp16" : "bf16"));
+}
+
 // A tied tensor is written once, so it does not count.
 OutputReport report_of(const ckpt::MergePlan& plan, ckpt::Checkpoint& source,
                        const ckpt::OutputTarget& target) {
@@ -162,6 +175,7 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   }
   say_what_is_left_out(*source, plan.parts_left_out);
   say_what_is_tied(*source, plan, options.merge.drop_equal);
+  say_what_is_rounded(plan, target.assets);
 
   OutputReport report = report_of(plan, *source, target);
   const bool verify = options.verify || options.remove_source;
