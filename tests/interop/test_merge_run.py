@@ -117,8 +117,14 @@ def test_what_is_copied_can_be_chosen(accel, run, trained, tmp_path):
     accel("merge-weights", run, tmp_path / "a", "--no-assets")
     accel("merge-weights", run, tmp_path / "b.safetensors")
     (tmp_path / "own").mkdir()
+    rounding = "to which from_pretrained rounds them; --dtype bf16"
+    for number, key in enumerate(["dtype", "torch_dtype"]):
+        (tmp_path / "own/config.json").write_text(json.dumps({key: "bfloat16"}))
+        for words, said in (([], True), (["--dtype", "bf16"], False)):
+            found = accel("merge-weights", run, tmp_path / f"{number}{said}", "--copy-assets", tmp_path / "own", *words).stderr
+            assert (rounding in found) == said, found
     (tmp_path / "own/config.json").write_text("{}")
-    accel("merge-weights", run, tmp_path / "c", "--copy-assets", tmp_path / "own")
+    assert rounding not in accel("merge-weights", run, tmp_path / "c", "--copy-assets", tmp_path / "own").stderr
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["model.safetensors"]
     assert (tmp_path / "b.safetensors").is_file()
     assert (tmp_path / "c/config.json").read_text() == "{}" and len(list((tmp_path / "c").iterdir())) == 2

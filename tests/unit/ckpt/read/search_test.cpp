@@ -95,6 +95,16 @@ TEST_F(CheckpointSearchTest, AnOptimizerNeverStandsForAModel) {
   EXPECT_EQ(find_checkpoint(dir_ / "optimizer_0", Want::kModel).path, dir_ / "optimizer_0");
 }
 
+TEST_F(CheckpointSearchTest, AModelMayHaveTheNameOfOtherState) {
+  put("a/training_model/.metadata");
+  put("a/._model.safetensors");
+  put("a/training_args.bin");
+  put("b/sampler_net.safetensors");
+  put("b/sampler.bin");
+  EXPECT_EQ(find_checkpoint(dir_ / "a", Want::kModel).path, dir_ / "a/training_model");
+  EXPECT_EQ(find_checkpoint(dir_ / "b", Want::kModel).path, dir_ / "b/sampler_net.safetensors");
+}
+
 TEST_F(CheckpointSearchTest, WhatIsDamagedIsNamedWhateverLiesBesideIt) {
   put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
   EXPECT_EQ(found(Want::kModel), "checkpoint_4/pytorch_model_fsdp_0");
