@@ -51,7 +51,10 @@ class MemorySource final : public ckpt::ByteSource {
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, const Error& error) {
   const std::string extension = path.extension().string();
-  if (std::filesystem::is_directory(path) || extension == ".safetensors" || extension == ".bin") {
+  const bool is_of_weights = (extension == ".safetensors" || extension == ".bin") &&
+                             std::filesystem::is_regular_file(path) &&
+                             (error.kind() == ErrorKind::kCorrupt || error.kind() == ErrorKind::kUsage);
+  if (std::filesystem::is_directory(path) || is_of_weights) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' holds weights, and not the code of a model", path.string()))
         .hint(

@@ -148,7 +148,7 @@ def test_labels_that_are_the_inputs_are_taken_if_they_are_meant_to_be(launch, tm
     torch.manual_seed(3)
     ids = torch.randint(CLASSES, (4, 5))
     model, keys = Copier(), {"model.inputs": ["input_ids"]}
-    said = launch(model, {"input_ids": ids, "labels": ids.clone()}, code=6, **keys)
+    said = launch(model, {"input_ids": ids, "labels": ids.clone()}, code=2, **keys)
     assert "'labels' are the tokens of 'input_ids' themselves" in said and "training.data.check_labels: false" in said
     launch(model, {"input_ids": ids, "labels": ids.clone()}, **keys, **{"data.check_labels": False})
     require_equal(tmp_path, train(model, ids, ids, steps=2, micro_batches=2, batch=1))
@@ -158,7 +158,7 @@ def test_labels_that_a_model_would_shift_twice_are_taken_if_they_are_meant_to_be
     ids = torch.randint(CLASSES, (4, 5))
     fields = {"x": ids, "labels": torch.cat([ids[:, 1:], ids[:, :1]], 1)}
     keys = {"model.inputs": ["x", "labels"], "model.loss": "model", "notes": {"accel.json": json.dumps({"shifts_labels": True})}}
-    said = launch(Shifts(), fields, code=6, **keys)
+    said = launch(Shifts(), fields, code=2, **keys)
     assert "the model shifts its labels itself" in said and "training.data.check_labels: false" in said
     launch(Shifts(), fields, **keys, **{"data.check_labels": False})
 

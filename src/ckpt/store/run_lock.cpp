@@ -163,8 +163,9 @@ class Taker {
       return std::nullopt;
     }
     if (other) unreadable_since_.reset();
-    if (!other && state == State::kHeld && reach_ != LockReach::kOneHost && !has_no_record(file_) &&
-        !has_waited_for_record()) {
+    const bool may_have_owner =
+        state == State::kNotSupported || (state == State::kHeld && reach_ != LockReach::kOneHost);
+    if (!other && may_have_owner && !has_no_record(file_) && !has_waited_for_record()) {
       pause();
       return std::nullopt;
     }

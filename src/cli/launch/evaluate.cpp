@@ -99,6 +99,7 @@ std::vector<config::HeldOutData> sources_of(const EvaluateOptions& options,
 Json evaluate(config::LoadedConfig loaded, const config::HeldOutData& data, const fs::path& directory,
               bool begins, const Globals& globals) {
   config::TrainingConfig& training = *loaded.config.training;
+  globals.signals->interrupt();  // The launch before has closed them.
   training.only_evaluates = true;
   training.data.eval = data.source;
   training.data.eval_sets.clear();

@@ -1,9 +1,11 @@
 #include "core/launch/launch.hpp"
 
 #include <fmt/format.h>
+#include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -95,17 +97,16 @@ class Events {
     if (!writes_) return;
     const std::string line = event_line(type, fields);
     for (std::string_view rest = line; !rest.empty();) {
-      const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
-      if (written >= 0) {
-        rest.remove_prefix(static_cast<std::size_t>(written));
-        continue;
-      }
-      if (errno != EINTR && errno != EAGAIN) return;
       constexpr int kPatienceMs = 1000;
       pollfd ready{STDOUT_FILENO, POLLOUT, 0};
       while (::poll(&ready, 1, kPatienceMs) == 0) {
         if (signals_.is_asked_to_end()) return;
       }
+      // So much does not block where the descriptor polls writable.
+      const ssize_t written =
+          ::write(STDOUT_FILENO, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
+      if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+      if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
     }
   }
 

@@ -106,8 +106,8 @@ void leave_out_those_elsewhere(std::vector<fs::path>& records) {
   if (ranks.empty()) return;
   const std::string who = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
   const std::string where =
-      "the record is not here: it lies on another machine as long as the rank runs there, or it was not kept "
-      "when the run ended, as on a full disk, or lost with its launcher";
+      "on another machine, if it runs there, or without a record: none was kept when the run ended, as on a "
+      "full disk, or it was lost with its launcher";
   if (records.empty())
     throw Error(ErrorKind::kMissing, fmt::format("{}: {}", who, where)).hint("call `accel doctor` there");
   log::warn(fmt::format("{} left out: {}; call `accel doctor` there, too", who, where));

@@ -22,6 +22,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/best_checkpoint.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "train/checkpoint/adapter.hpp"
@@ -140,7 +141,7 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   on_first_rank([&] {
     store_.begin(step);
     const std::uint64_t bytes = tensor_bytes(model_, optimizer_, config_.checkpoint);
-    if (free_bytes(job_->directory).value_or(bytes) < bytes) make_room();
+    if (const auto left = free_bytes(job_->directory); left && *left < bytes) make_room(bytes - *left);
     require_space(job_->directory, bytes);
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
     for (std::size_t i = 0; i < used_optimizers(optimizer_).size(); ++i)
@@ -327,12 +328,19 @@ void CheckpointSaver::prune(std::int64_t limit) {
   store_.prune(limit, best);
 }
 
-/// Removes the checkpoints that would go after the save, as long as the newest one is whole.
-void CheckpointSaver::make_room() {
+/// Removes the checkpoints that would go after the save, if they make that much room and the newest one, which
+/// stays, is whole.
+void CheckpointSaver::make_room(std::uint64_t missing) {
+  const std::int64_t limit = std::max<std::int64_t>(config_.checkpoint.total_limit - 1, 1);
   const std::vector<std::int64_t> steps = store_.steps();
-  if (config_.checkpoint.total_limit == 0 || steps.empty() || ckpt::newest_whole(store_).step != steps.back())
-    return;
-  prune(std::max<std::int64_t>(config_.checkpoint.total_limit - 1, 1));
+  if (config_.checkpoint.total_limit == 0 || static_cast<std::int64_t>(steps.size()) <= limit) return;
+  std::uint64_t bytes = 0;
+  for (auto step = steps.begin(); step != steps.end() - limit; ++step) {
+    const fs::path manifest = store_.path_of(*step) / ckpt::kManifestName;
+    if (!fs::exists(manifest)) continue;
+    for (const auto& [name, file] : ckpt::parse_manifest(manifest).files) bytes += file.bytes;
+  }
+  if (bytes >= missing && ckpt::newest_whole(store_).step == steps.back()) prune(limit);
 }
 
 /// An earlier end of the run has exported other weights. From the commit on they would be taken for those of

@@ -101,7 +101,7 @@ class CheckpointSaver {
   void give_up(const std::exception& error);
   /// Removes old checkpoints, on rank 0.
   void prune(std::int64_t limit);
-  void make_room();
+  void make_room(std::uint64_t missing);
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.
   [[noreturn]] void fail(std::size_t rank, const std::string& why);

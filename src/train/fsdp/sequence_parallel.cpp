@@ -131,7 +131,7 @@ class SequenceParallel::Attention {
   at::Tensor operator()(const AttentionCall& call) const {
     if (Trial* trial = parallel_->trial_; trial != nullptr) {
       for (const at::Tensor& tensor : {call.query, call.key, call.value})
-        trial->seen.emplace_back(module_, tensor);
+        trial->seen.emplace_back(module_, trial->is_whole ? own_tokens(tensor) : tensor);
       if (trial->is_whole) return plain_attention(call);
     }
     Group& group = parallel_->ranks_;
@@ -171,6 +171,14 @@ class SequenceParallel::Attention {
   }
 
  private:
+  /// A copy of this rank's tokens of what the whole sequences give. A tensor of another form stays whole.
+  [[nodiscard]] at::Tensor own_tokens(const at::Tensor& tensor) const {
+    const std::int64_t ranks = parallel_->ranks_.size();
+    if (tensor.dim() != 4 || tensor.size(2) % ranks != 0) return tensor;
+    const std::int64_t length = tensor.size(2) / ranks;
+    return tensor.narrow(2, parallel_->ranks_.rank() * length, length).clone();
+  }
+
   /// The mask of this rank's heads over the whole sequence.
   [[nodiscard]] std::optional<at::Tensor> own_mask(const AttentionCall& call, std::int64_t heads) const {
     const std::optional<std::size_t> number = masks_.at(call.number);
@@ -219,6 +227,7 @@ SequenceParallel::SequenceParallel(const torch::jit::Module& root, std::vector<s
             "parallelism_config.sp_size: 1");
   }
   mixing_ = find_sequence_mixing(*code.rest);
+  has_choices_ = train::has_choices(*code.rest);
   if (code.masks != nullptr) make_masks_ = function_of(root, code.masks);
   std::unordered_map<std::string, Attention> by_module;
   for (const AttentionPlace& place : code.places)

@@ -48,7 +48,8 @@ class SequenceParallel {
   /// This rank's part.
   [[nodiscard]] int rank() const { return ranks_.rank(); }
 
-  /// What attentions get in a forward, each as the module's path and a query, key or value.
+  /// What attentions get in a forward for the tokens of this rank's part, each as the module's path and a
+  /// query, key or value.
   struct Trial {
     bool is_whole = false;  ///< Whether each rank computes the whole sequences.
     std::vector<std::pair<std::string, at::Tensor>> seen;
@@ -57,6 +58,8 @@ class SequenceParallel {
   void set_trial(Trial* trial) { trial_ = trial; }
   /// What find_sequence_mixing() finds in the model.
   [[nodiscard]] const std::optional<std::string>& mixing() const { return mixing_; }
+  /// What has_choices() says of the model.
+  [[nodiscard]] bool has_choices() const { return has_choices_; }
 
  private:
   class Attention;
@@ -65,6 +68,7 @@ class SequenceParallel {
   Group& ranks_;
   c10::intrusive_ptr<c10::ivalue::Object> root_;
   std::optional<std::string> mixing_;
+  bool has_choices_ = false;
   Trial* trial_ = nullptr;
   std::int64_t length_ = 0;  ///< The length of the sequences of the last enter().
   std::unique_ptr<torch::jit::GraphFunction> make_masks_;  ///< Null if no attention has a mask.

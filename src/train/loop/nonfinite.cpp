@@ -9,6 +9,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -46,26 +48,31 @@ std::string first_of(Group& world, const std::optional<Found>& found) {
   return first;
 }
 
-bool is_finite(const at::Tensor& values) {
-  return !values.is_floating_point() || at::isfinite(values).all().item<bool>();
+/// Negative infinities stand for what is masked.
+bool is_sound(const at::Tensor& values) {
+  return !values.is_floating_point() || !at::isnan(values).logical_or(at::isposinf(values)).any().item<bool>();
 }
 
-/// The first parameter of this rank's shards, in the order of `buffers`, whose elements in `values` are not
-/// finite. With `from_last` the last one.
-std::optional<Found> first_parameter(const std::vector<const FlatBuffer*>& buffers, int shard, bool from_last,
+/// The first parameter of this rank's shards, in the order of the model, whose elements in `values` are not
+/// sound. With `from_last` the last one with an element that is not finite.
+std::optional<Found> first_parameter(const ShardedModel& model, const std::vector<const FlatBuffer*>& buffers,
+                                     bool from_last,
                                      const std::function<at::Tensor(const FlatBuffer&)>& values) {
+  std::map<std::string, std::int64_t> places;
+  for (const ParameterInfo& parameter : model.structure().parameters)
+    places.emplace(parameter.fqns.front(), static_cast<std::int64_t>(places.size()));
   std::optional<Found> found;
-  std::int64_t place = 0;
   for (const FlatBuffer* buffer : buffers) {
     const FlatLayout& layout = buffer->layout();
     const at::Tensor all = values(*buffer);
-    for (const ShardPiece& piece : pieces_of(layout, layout.is_replicated() ? 0 : shard)) {
-      const std::int64_t its = place + static_cast<std::int64_t>(piece.parameter);
-      if (is_finite(all.narrow(0, piece.shard_offset, piece.in_parameter.size()))) continue;
-      found = {from_last ? -its : its, layout.parameters[piece.parameter].spec.fqns.front()};
-      if (!from_last) return found;
+    const int shard = layout.is_replicated() ? 0 : model.groups().place().shard;
+    for (const ShardPiece& piece : pieces_of(layout, shard)) {
+      const at::Tensor own = all.narrow(0, piece.shard_offset, piece.in_parameter.size());
+      if (from_last ? at::isfinite(own).all().item<bool>() : is_sound(own)) continue;
+      const std::string& name = layout.parameters[piece.parameter].spec.fqns.front();
+      const std::int64_t place = from_last ? -places[name] : places[name];
+      if (!found || place < found->place) found = {place, name};
     }
-    place += static_cast<std::int64_t>(layout.parameters.size());
   }
   return found;
 }
@@ -75,12 +82,13 @@ std::optional<Found> first_weight(const ShardedModel& model) {
   for (const auto& unit : model.units()) {
     for (const auto& buffer : unit->buffers()) buffers.push_back(buffer.get());
   }
-  if (auto found = first_parameter(buffers, model.groups().place().shard, false,
-                                   [](const FlatBuffer& buffer) { return buffer.shard(); }))
-    return found;
-  // A buffer may have infinities, as a mask has.
+  return first_parameter(model, buffers, false, [](const FlatBuffer& buffer) { return buffer.shard(); });
+}
+
+/// A buffer that is not sound. The forward may have made it so.
+std::optional<Found> first_buffer(const ShardedModel& model) {
   for (const auto& [name, buffer] : model.persistent_buffers()) {
-    if (buffer.is_floating_point() && at::isnan(buffer).any().item<bool>()) return Found{0, name};
+    if (!is_sound(buffer)) return Found{0, name};
   }
   return std::nullopt;
 }
@@ -96,12 +104,12 @@ std::optional<Found> first_unit(ShardedModel& model, const config::ModelConfig& 
     ++calls;
     if (found) return;
     for_each_tensor(result, [&](const at::Tensor& tensor) {
-      if (!found && !is_finite(tensor)) found = {calls, unit};
+      if (!found && !is_sound(tensor)) found = {calls, unit};
     });
   });
+  const std::shared_ptr<void> end(nullptr, [&model](void*) { model.watch_results({}); });
   for (const std::vector<std::int64_t>& numbers : samples)
     (void)forward_loss(model, config, batches.again(numbers));
-  model.watch_results({});
   return found;
 }
 
@@ -128,19 +136,21 @@ NonfiniteCause find_nonfinite(ShardedModel& model, const config::ModelConfig& co
   if (!is_loss_finite) {
     const std::string unit =
         runs_again ? first_of(world, first_unit(model, config, batches, samples)) : std::string();
+    const std::string buffer = unit.empty() ? first_of(world, first_buffer(model)) : std::string();
     return {
-        unit.empty() ? "inputs and weights are finite"
-                     : fmt::format("inputs and weights are finite, and the first result of a unit that "
-                                   "is not is that of '{}'",
-                                   unit),
+        !unit.empty()    ? fmt::format("inputs and weights are finite, and the first result of a unit that "
+                                          "is not is that of '{}'",
+                                       unit)
+        : buffer.empty() ? "inputs and weights are finite"
+                         : fmt::format("inputs and weights are finite, and the buffer '{}' is not", buffer),
         fmt::format("look in forward for a division by 0, a logarithm of 0, a row of attention that masks "
                     "leave empty, or numbers too large for their dtype; {}",
                     kSmaller)};
   }
   const std::vector<FlatBuffer*>& trainable = model.trainable_buffers();
   const std::string parameter =
-      first_of(world, first_parameter({trainable.begin(), trainable.end()}, model.groups().place().shard,
-                                      true, [](const FlatBuffer& buffer) { return buffer.gradient(); }));
+      first_of(world, first_parameter(model, {trainable.begin(), trainable.end()}, true,
+                                      [](const FlatBuffer& buffer) { return buffer.gradient(); }));
   return {
       parameter.empty()
           ? ""

@@ -133,10 +133,13 @@ class Trainer {
   TrainingEnd run() {
     report_.start(first_step_ - 1, seconds_since(created_));
     // A signal kept the attempt before from an evaluation behind its last step.
-    if (evaluation_is_due_ && !evaluate_at(first_step_ - 1))
-      return finish(first_step_ - 1, TrainingEnd::kPreempted);
+    const bool is_made_up = evaluation_is_due_;
+    flight::set_step(first_step_ - 1);
+    if (is_made_up && !evaluate_at(first_step_ - 1)) return finish(first_step_ - 1, TrainingEnd::kPreempted);
     if (is_done()) {
-      if (group_.rank() == 0 && lacks_export()) saver_.export_model(config_.checkpoint.resume_from);
+      // If it is the evaluation that ends the run, an export is that of an earlier end.
+      const bool exports = config_.checkpoint.exports_safetensors && (is_made_up || lacks_export());
+      if (group_.rank() == 0 && exports) saver_.export_model(config_.checkpoint.resume_from);
       return finish(first_step_ - 1, TrainingEnd::kFinished);
     }
     for (std::int64_t step = first_step_;; ++step) {
@@ -219,7 +222,7 @@ class Trainer {
                 : load_run(checkpoint, model_, *optimizer_, scaler_, device_, read_sums(), settings_);
     if (!foreign) check_sums(checkpoint, loaded);
     ckpt::RunState& state = loaded.state;
-    if (state.step > config_.max_steps || (state.step == config_.max_steps && !lacks_export())) {
+    if (state.step >= config_.max_steps && !lacks_export()) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
@@ -249,7 +252,11 @@ class Trainer {
     }
     if (early_stopping_ && state.early_stopping) {
       const std::string& key = early_stopping_->metric().key();
-      if (has_other_held_out(state.settings, settings_, early_stopping_->metric().set())) {
+      // A run that has ended only lacks its export.
+      EarlyStopping before = *early_stopping_;
+      before.restore(*state.early_stopping);
+      const bool has_ended = before.is_reached() && lacks_export();
+      if (!has_ended && has_other_held_out(state.settings, settings_, early_stopping_->metric().set())) {
         loaded.differences.push_back(
             fmt::format("the data of {} are others, so early stopping begins anew", key));
       } else if (state.early_stopping->metric == key) {

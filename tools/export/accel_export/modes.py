@@ -14,13 +14,15 @@ def follow(file):
     modules = list(file.modules())
     scripted = scripted_classes(modules)
     done = set()
+    # A wrapper that nobody has put into a mode is in training mode. The parts of a model tell more.
+    trains = any(module.training for module in modules[1:] if module._c.hasattr("training") and not is_scripted(module, scripted))
     for module in modules:
         for name in module._c._method_names():
             function = (module._c.qualified_name, name)
             if function in done:
                 continue
             done.add(function)
-            stays = file.training and not module.training  # Its author left it in evaluation.
+            stays = trains and not module.training  # Its author left it in evaluation.
             if module._c.hasattr("training") and not stays and not is_scripted(module, scripted):
                 graph = module._c._get_method(name).graph
                 follow_in(graph, list(graph.nodes()), module.training)

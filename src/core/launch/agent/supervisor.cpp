@@ -95,6 +95,7 @@ class Supervisor {
     for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;
+    if (result.interrupted_by != 0) terminal_.close();
     signals_.close();
     return result;
   }

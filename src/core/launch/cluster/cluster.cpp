@@ -282,6 +282,8 @@ class Follower final : public Base {
       if (message.contains("hangs")) request.looks = true;
       if (message.contains("failed")) request.ends_now = true;
       if (message.contains("signal")) request.signal = signal_in(message);
+      // Machine 0 was asked to end when this one had begun already.
+      if (message.contains("refused")) request.signal = SIGTERM;
       if (message.contains("end")) end_ = attempt_end_from_json(message.at("end"));
       return !end_;  // What follows is about the next attempt.
     });

@@ -83,12 +83,12 @@ Connection::Connection(Fd socket, std::size_t longest, Now now) : longest_(longe
     ::setsockopt(socket.get(), level, option, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that vanishes says nothing, and its connection would stay for hours.
+  // A machine that vanishes while all wait says nothing, and its connection would stay for hours. Once there
+  // are heartbeats, launch.heartbeat_timeout decides.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
   out_ = std::make_shared<Outgoing>(std::move(socket));
 }
 

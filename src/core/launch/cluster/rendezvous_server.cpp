@@ -254,7 +254,8 @@ class RendezvousServer {
 
   void take_join(PendingConnection& pending, RendezvousParameters theirs) {
     theirs.host = pending.host;
-    if (const auto seat = members_.find(theirs.machine_rank); seat != members_.end() && has_vanished(*seat))
+    if (const auto seat = members_.find(theirs.machine_rank);
+        seat != members_.end() && (has_vanished(*seat) || !serve_member(*seat)))
       members_.erase(seat);
     Member member{std::move(pending.connection), pending.host, pending.address, theirs.local_processes,
                   progress_.seconds()};
@@ -274,7 +275,7 @@ class RendezvousServer {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     do {
       connection.pump();
-      if (!connection.has_undelivered()) return !connection.is_open();
+      if (!connection.has_undelivered()) return false;  // serve_member() sees whether it has left.
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     } while (std::chrono::steady_clock::now() < until);
     log::warn(fmt::format("{} does not answer; another launcher takes its place",

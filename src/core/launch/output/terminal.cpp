@@ -61,7 +61,11 @@ Terminal::Terminal(int out_fd, int err_fd)
 Terminal::~Terminal() {
   for (FileCopy& file : files_) {
     file.pipe.reset();
-    if (!closed_) file.end.wait();
+    if (closed_) {
+      file.end.wait_for(kLastTextTime);
+    } else {
+      file.end.wait();
+    }
   }
 }
 

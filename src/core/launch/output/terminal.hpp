@@ -19,11 +19,13 @@ class Terminal {
  public:
   /// The time after which to write again to a terminal that accepted nothing.
   static constexpr std::chrono::milliseconds kStalledTime{50};
+  /// How long a file may take for what was written before close().
+  static constexpr std::chrono::milliseconds kLastTextTime{5000};
 
   Terminal(int out_fd, int err_fd);
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
-  /// Waits until files have what was written, unless close() was called.
+  /// Waits until files have what was written, and after close() not longer than kLastTextTime.
   ~Terminal();
 
   void out(std::string_view text) { push(out_fd_, text); }

@@ -55,11 +55,12 @@ bool mixes(const Node* node) {
                      [&](const std::string& mixing) { return name.starts_with(mixing); });
 }
 
-const Node* first_in(const Block* block) {
+template <class Test>
+const Node* first_in(const Block* block, const Test& test) {
   for (const Node* node : block->nodes()) {
-    if (mixes(node)) return node;
+    if (test(node)) return node;
     for (const Block* inner : node->blocks()) {
-      if (const Node* found = first_in(inner)) return found;
+      if (const Node* found = first_in(inner, test)) return found;
     }
   }
   return nullptr;
@@ -68,10 +69,16 @@ const Node* first_in(const Block* block) {
 }  // namespace
 
 std::optional<std::string> find_sequence_mixing(const torch::jit::Graph& graph) {
-  const Node* found = first_in(graph.block());
+  const Node* found = first_in(graph.block(), mixes);
   if (found == nullptr) return std::nullopt;
   const auto line = author_line(found->sourceRange());
   return fmt::format("{}{}", found->kind().toQualString(), line ? fmt::format(" ({})", line->text) : "");
+}
+
+bool has_choices(const torch::jit::Graph& graph) {
+  return first_in(graph.block(), [](const Node* node) {
+           return is_one_of(node, {"topk", "sort", "argsort", "argmax", "grouped_mm"});
+         }) != nullptr;
 }
 
 }  // namespace accel::train

@@ -84,8 +84,8 @@ TEST(SignalSourceTest, TwoSignalsAtOnceAreOneAndALaterOneEndsTheProcess) {
   const int once = status_of([] {
     SignalSource source;
     send(SIGTERM);
-    await(source);
     send(SIGHUP);
+    await(source);
     (void)source.has_to_end();
   });
   EXPECT_TRUE(WIFEXITED(once));

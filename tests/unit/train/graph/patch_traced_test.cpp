@@ -54,9 +54,10 @@ TEST(PatchTracedTest, AFlagOtherThanTheModulesWasMeantSo) {
 TEST(PatchTracedTest, AModuleInEvaluationStaysSoInAModelThatTrains) {
   for (const bool trains : {true, false}) {
     Module model("Model");
-    model.register_attribute("training", c10::BoolType::get(), trains);
+    model.register_attribute("training", c10::BoolType::get(), true);
     model.register_module("part",
                           traced("def forward(self, x):\n  return torch.dropout(x, 0.5, False)\n", false));
+    model.register_module("other", traced("def forward(self, x):\n  return x\n", trains));
     model.define("def forward(self, x):\n  return self.part.forward(x)\n");
     patch_traced(model, at::kCPU);
     EXPECT_EQ(drops(run(model, true)), !trains);
