@@ -137,8 +137,7 @@ class Supervisor {
     }
   }
 
-  /// Waits for the file system of the logs. A second interrupt ends the wait. The first one asks for nothing
-  /// that the run has not done.
+  /// Waits for the file system of the logs. A second interrupt ends the wait; the first one asks for nothing.
   void drain_logs(GroupOutcome& result) {
     const int before = outcome_.interrupted_by;
     const Clock::time_point begun = Clock::now();
