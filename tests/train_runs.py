@@ -64,7 +64,7 @@ def config(directory, processes=2, data=TEXT, **training):
     }
     for key, value in training.items():
         *outer, last = key.split(".")
-        is_top = key in document or outer[:1] in (["fsdp_config"], ["fp8_config"], ["parallelism_config"], ["launch"])
+        is_top = key in document or key == "dynamo_config" or outer[:1] in (["fsdp_config"], ["fp8_config"], ["parallelism_config"], ["launch"])
         section = document if is_top else document["training"]
         for name in outer:
             section = section.setdefault(name, {})

@@ -125,7 +125,7 @@ CASES = {
     "weights that lack a tensor": (
         lambda m: text(m, **{"model.weights": str(m / "headless.safetensors")}), "training.model.weights",
         r"has no weights for 1 of \d+ parameters: 'norm.weight'"),
-    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", r"holds weights[\s\S]*accel-export MODEL_DIRECTORY"),
+    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", r"is not a file[\s\S]*accel-export MODEL_DIRECTORY"),
     "layer class": (
         lambda m: text(m, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}), "Blok", "no module of class 'Blok'"),
     "a group of no parameter": (

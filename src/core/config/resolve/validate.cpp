@@ -25,7 +25,9 @@ void require_file(const std::filesystem::path& path, const Settings& settings, s
   const char* state = std::filesystem::exists(path, error) ? "is not a file" : "does not exist";
   throw Error(ErrorKind::kUsage,
               fmt::format("{}'{}': '{}' {}", settings.where(key), key, path.string(), state))
-      .hint("relative paths are relative to the current directory");
+      .hint(key == "training.model.path" && std::filesystem::is_directory(path, error)
+                ? "`accel-export MODEL_DIRECTORY model.pt2` makes a model file of a model of transformers"
+                : "relative paths are relative to the current directory");
 }
 
 void require_matches(const std::string& path, bool may_be_directory, const Settings& settings,
