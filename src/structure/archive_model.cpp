@@ -54,7 +54,7 @@ class MemorySource final : public ckpt::ByteSource {
   const bool is_of_weights = (extension == ".safetensors" || extension == ".bin") &&
                              std::filesystem::is_regular_file(path) &&
                              (error.kind() == ErrorKind::kCorrupt || error.kind() == ErrorKind::kUsage);
-  if (is_of_weights) {
+  if (std::filesystem::is_directory(path) || is_of_weights) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' holds weights, and not the code of a model", path.string()))
         .hint(
