@@ -136,7 +136,7 @@ def test_weights_of_an_earlier_end_are_not_taken_for_those_of_this_one(accel, tm
     said = accel("launch", config).stderr
     assert "the run is finished, and '" in said and "is made from" in said
     accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_4/pytorch_model_fsdp_0")
-    assert (tmp_path / "out/export/config.json").read_text() == "{}"
+    assert (tmp_path / "out/export/config.json").read_text() == (start / "config.json").read_text()
     assert "nothing to do" in accel("launch", config).stderr
 
 

@@ -403,9 +403,11 @@ def test_experts_are_grouped_as_in_transformers(accel, tmp_path, dtype):
             module.zero_grad()
             first(module(ids)).float().square().mean().backward()
         assert torch.equal(first(imported(ids)), first(model(ids)))
-        for name, parameter in model.named_parameters():  # They are sums in another order.
+        # They are sums in another order, and some are rounding alone: tokens that are all alike attend to nothing.
+        whole = max(parameter.grad.float().norm() for parameter in model.parameters())
+        for name, parameter in model.named_parameters():
             off = (dict(imported.named_parameters())[name].grad - parameter.grad).float().norm()
-            assert off <= 16 * torch.finfo(dtype).eps * parameter.grad.float().norm(), name
+            assert off <= 16 * torch.finfo(dtype).eps * whole, name
 
 
 def test_memory_that_is_shared_in_part_is_refused(accel, tmp_path):

@@ -74,8 +74,9 @@ std::vector<at::Tensor> to_own_heads(Group& group, const std::vector<at::Tensor>
   return result;
 }
 
-/// From [batch, heads / ranks, length, width] back to [batch, heads, length / ranks, width]. Its strides have
-/// the order of those that attention gave: torch.export leaves out a contiguous() that they make needless.
+/// From [batch, heads / ranks, length, width] back to [batch, heads, length / ranks, width]. Its strides are
+/// those of the fused kernels, [batch, length, heads, width] transposed: torch.export leaves out a contiguous()
+/// that they make needless.
 at::Tensor to_own_part(Group& group, const at::Tensor& tensor) {
   const std::int64_t ranks = group.size();
   const std::int64_t length = tensor.size(2) / ranks;
@@ -85,13 +86,9 @@ at::Tensor to_own_part(Group& group, const at::Tensor& tensor) {
   const at::Tensor parts = AllToAll::apply_in(group, rows)
                                .reshape({ranks, tensor.size(0), tensor.size(1), length, tensor.size(3)});
   const std::int64_t heads = ranks * tensor.size(1);
-  // The fused kernels give [batch, length, heads, width], transposed.
-  if (tensor.transpose(1, 2).is_contiguous()) {
-    return parts.permute({1, 3, 0, 2, 4})
-        .reshape({tensor.size(0), length, heads, tensor.size(3)})
-        .transpose(1, 2);
-  }
-  return parts.transpose(0, 1).reshape({tensor.size(0), heads, length, tensor.size(3)});
+  return parts.permute({1, 3, 0, 2, 4})
+      .reshape({tensor.size(0), length, heads, tensor.size(3)})
+      .transpose(1, 2);
 }
 
 std::unique_ptr<torch::jit::GraphFunction> function_of(const torch::jit::Module& root,
