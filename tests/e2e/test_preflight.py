@@ -125,7 +125,7 @@ CASES = {
     "weights that lack a tensor": (
         lambda m: text(m, **{"model.weights": str(m / "headless.safetensors")}), "training.model.weights",
         r"has no weights for 1 of \d+ parameters: 'norm.weight'"),
-    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", r"is not a file[\s\S]*accel-export MODEL_DIRECTORY"),
+    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", r"holds weights[\s\S]*accel-export MODEL_DIRECTORY"),
     "layer class": (
         lambda m: text(m, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}), "Blok", "no module of class 'Blok'"),
     "a group of no parameter": (
@@ -177,7 +177,7 @@ CASES = {
     "compiled code that is not there": (
         lambda m: text(m, "short.pt2", dynamo_config={"dynamo_backend": "INDUCTOR", "dynamo_use_fullgraph": True}), "dynamo_backend",
         r"asks for compiled code, and the model file has none[\s\S]*accel-export --compile"),
-    "a directory as the model": (lambda m: text(m, "."), "training.model.path", r"holds weights[\s\S]*accel-export MODEL_DIRECTORY"),
+    "a directory as the model": (lambda m: text(m, "."), "training.model.path", r"is not a file[\s\S]*accel-export MODEL_DIRECTORY"),
     "longer than the export": (
         lambda m: text(m, "short.pt2"), "training.data.train.sequence_length", "has 32 in dimension 1, and the model was exported for at most 24"),
 }

@@ -87,7 +87,8 @@ at::Tensor to_own_part(Group& group, const at::Tensor& tensor) {
                                .reshape({ranks, tensor.size(0), tensor.size(1), length, tensor.size(3)});
   const std::int64_t heads = ranks * tensor.size(1);
   return parts.permute({1, 3, 0, 2, 4})
-      .reshape({tensor.size(0), length, heads, tensor.size(3)})
+      .contiguous()
+      .view({tensor.size(0), length, heads, tensor.size(3)})
       .transpose(1, 2);
 }
 
