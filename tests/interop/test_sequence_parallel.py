@@ -250,7 +250,7 @@ def prepare_mixing(directory, mix):
     model = Mixing(mix)
     ids = torch.zeros(2, 16, dtype=torch.long)
     free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
-    program = torch.export.export(model.train(), (ids, ids), dynamic_shapes=(free, free), strict=False)
+    program = torch.export.export(model.train(), (ids, ids.clone()), dynamic_shapes=(free, free), strict=False)
     torch.export.save(program, directory / "model.pt2", extra_files={"accel.json": json.dumps({"layer_classes": ["NanoAttention"]})})
     return model, write_documents(directory / "train.safetensors")
 
