@@ -97,12 +97,12 @@ TEST_F(EvaluateTest, PerplexityIsThatOfTheLikelihoodAlone) {
   config_.model.z_loss = 0.1;
   labels_[0].narrow(0, 2, 2).fill_(3);
   testing::write_safetensors(data(0), {{"input_ids", ids_}, {"labels", labels_[0]}});
-  const at::Tensor logits = root_.forward({ids_}).toTensor().detach().view({-1, kClasses}).to(at::kDouble);
-  const double expected = std::exp(at::cross_entropy_loss(logits, labels_[0].flatten()).item<double>());
   for (const char* fused : {"never", "always"}) {
     config_.model.fused_head = fused;
     // In a process of its own: threads of this one would be missing in the ranks that later tests fork.
     testing::on_forked_ranks(1, testing::test_port(), [&](Group& alone) {
+      const at::Tensor logits = root_.forward({ids_}).toTensor().detach().view({-1, kClasses}).to(at::kDouble);
+      const double expected = std::exp(at::cross_entropy_loss(logits, labels_[0].flatten()).item<double>());
       const Evaluation found = evaluation(alone, 1, 0);
       // Each of 14 logarithms has an error of some roundings of float32.
       EXPECT_NEAR(found.perplexity.value_or(0), expected, expected * 64 * 0x1p-23) << fused;
