@@ -87,6 +87,17 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(run, tmp_
     assert names(tmp_path) == ["checkpoint_1.deleting", "checkpoint_2"]
 
 
+@pytest.mark.parametrize("error", ["ENOSYS", "EOPNOTSUPP", "EINVAL"])
+def test_a_file_system_without_fsync_is_written(accel, run, tmp_path, error):
+    faults = f"fail@sync:{error},fail@sync-dir:{error}"
+    run(0, f"ACCEL_FAULT={faults}", 0)
+    assert names(tmp_path) == ["checkpoint_2"]
+    accel("verify", tmp_path / "out/checkpoints/checkpoint_2")
+    accel("merge-weights", tmp_path / "out", tmp_path / "merged", env={"ACCEL_FAULT": faults})
+    accel("diff", tmp_path / "merged", tmp_path / "out/checkpoints/checkpoint_2/pytorch_model_fsdp_0")
+    accel("merge-weights", tmp_path / "out", tmp_path / "again", env={"ACCEL_FAULT": "fail@sync:EIO"}, code=1)
+
+
 def test_a_failed_save_need_not_end_the_run(accel, run, tmp_path):
     """With on_failure: continue the run goes on after a warning, except if the last checkpoint fails."""
     calls, second = calls_of(run, tmp_path, 0)
