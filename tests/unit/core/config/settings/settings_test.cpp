@@ -265,16 +265,12 @@ TEST(ConfigSettingsTest, AVariableIsNotReadWhereItsKeyIsSet) {
 }
 
 TEST(ConfigSettingsTest, ASwitchIsWhatAccelerateTakes) {
-  for (const auto& [text, on] : std::map<std::string, bool>{{"True", true},
-                                                            {"1", true},
-                                                            {"YES", true},
-                                                            {"t", true},
-                                                            {"False", false},
-                                                            {"0", false},
-                                                            {"n", false}}) {
-    const auto variable = [&](const std::string& switched) {
+  const std::map<std::string, bool> words = {{"True", true},   {"1", true},  {"YES", true}, {"t", true},
+                                             {"False", false}, {"0", false}, {"n", false}};
+  for (const auto& [text, on] : words) {
+    const auto variable = [value = text](const std::string& switched) {
       return settings_from_environment(
-          [&](const std::string& name) { return name == switched ? std::optional(text) : std::nullopt; });
+          [&](const std::string& name) { return name == switched ? std::optional(value) : std::nullopt; });
     };
     EXPECT_EQ(variable("ACCELERATE_USE_FSDP").has("distributed_type"), on) << text;
     EXPECT_EQ(variable("ACCELERATE_USE_CPU").get<bool>("use_cpu"), on) << text;
