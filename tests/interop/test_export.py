@@ -236,7 +236,7 @@ def test_fewer_layers_are_still_of_every_kind(tmp_path, monkeypatch):
         hidden_size=64, intermediate_size=128, moe_intermediate_size=32, num_hidden_layers=8, first_k_dense_replace=3,
         num_attention_heads=4, num_key_value_heads=4, n_routed_experts=8, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=8,
         qk_nope_head_dim=8, v_head_dim=8, vocab_size=96).save_pretrained(tmp_path)
-    options = argparse.Namespace(peft=None, set=[], architecture=None)
+    options = argparse.Namespace(peft=None, set=[], architecture=None, is_program=True, weights=True, compile=False)
     directory = huggingface.Directory(tmp_path, options)
     monkeypatch.setattr(huggingface, "CHECKED_PARAMETERS", 1000)
     assert directory.reduced()[1:] == (4, 8)

@@ -198,7 +198,7 @@ def train(accel, exported, directory, ranks):
     accel("launch", train_runs.config(directory, ranks, **{
         "model.path": str(exported.path), "max_steps": STEPS, "checkpoint.every": STEPS, "parallelism_config.tp_size": ranks,
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": notes_of(exported.path)["layer_classes"][0], **tensor_models.JUDGED}))
-    accel("merge-weights", directory / f"out/checkpoints/checkpoint_{STEPS}", directory / "merged")
+    accel("merge-weights", directory / f"out/checkpoints/checkpoint_{STEPS}", directory / "merged", "--module-names")
     return {**{key: train_runs.metrics(directory, key) for key in ("loss", "grad_norm")},
             "weights": load_file(directory / "merged/model.safetensors")}
 
