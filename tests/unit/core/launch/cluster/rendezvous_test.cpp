@@ -311,6 +311,7 @@ TEST_F(ThreeMachinesTest, TwoLaunchersOfOneMachineEndTheStart) {
   StubPeer first = member(of_three(1, 3));
   StubPeer again = member(of_three(1, 3));
   EXPECT_EQ(again.receive().at("refused"), "node01 and node01 both have machine_rank: 1");
+  EXPECT_TRUE(first.receive().contains("waiting"));  // So machine 0 sees whether it is still there.
   EXPECT_TRUE(first.receive().contains("refused"));
   EXPECT_EQ(server_.get(), "node01 and node01 both have machine_rank: 1");
 }
