@@ -1,6 +1,7 @@
 """Ranks that share the sequences train as one process of Python does that has all of them."""
 
 import json
+import shutil
 
 import numpy
 import pytest
@@ -244,12 +245,12 @@ class Mixing(Scripted):
         return self.head(self.layers[1](self.mix(self.layers[0](x))))
 
 
-def prepare_mixing(directory, mix):
-    """Exports a Mixing model and writes documents, which are returned."""
+def prepare_mixing(directory, mix, batch=None):
+    """Exports a Mixing model, for one size of a batch if it is given, and writes documents, which are returned."""
     torch.manual_seed(0)
     model = Mixing(mix)
-    ids = torch.zeros(2, 16, dtype=torch.long)
-    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    ids = torch.zeros(batch or 2, 16, dtype=torch.long)
+    free = {1: torch.export.Dim.AUTO} if batch else {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
     program = torch.export.export(model.train(), (ids, ids.clone()), dynamic_shapes=(free, free), strict=False)
     torch.export.save(program, directory / "model.pt2", extra_files={"accel.json": json.dumps({"layer_classes": ["NanoAttention"]})})
     return model, write_documents(directory / "train.safetensors")
@@ -260,6 +261,19 @@ def test_attention_has_the_strides_that_the_operator_gives(accel, tmp_path):
     expected = in_python(model, lambda ids: model(ids, torch.arange(ids.shape[1])[None]), documents)
     accel("launch", config_of(tmp_path, tmp_path, 2, len(LENGTHS), "none", **sizes(sp=2)))
     expect_pythons(accel, tmp_path, model, expected)
+
+
+def test_a_program_of_one_size_of_batch_is_taken_as_it_is(accel, tmp_path):
+    """A piece of one sequence does not have the size of the batch. The evaluation of two batches follows the attempt at once."""
+    model, documents = prepare_mixing(tmp_path, torch.nn.Dropout(0.0), len(LENGTHS))
+    shutil.copy(tmp_path / "train.safetensors", tmp_path / "train2.safetensors")
+    expected = in_python(model, lambda ids: model(ids, torch.arange(ids.shape[1])[None]), documents)
+    config = config_of(tmp_path, tmp_path, 2, len(LENGTHS), "none", **sizes(sp=2))
+    said = accel("launch", config).stderr
+    assert "could not be compared with the whole ones: the model was exported for sizes" in said
+    expect_pythons(accel, tmp_path, model, expected)
+    found = json.loads(accel("evaluate", config, "--data", tmp_path / "train*.safetensors", "--json").stdout)
+    assert found["results"][0]["loss"] == pytest.approx(expected[1], **LOSS)
 
 
 @pytest.mark.parametrize("mix", [

@@ -50,16 +50,18 @@ struct Search {
 };
 
 Role role_of(const fs::path& path) {
-  // Files that Accelerate, transformers and verl pickle, and a directory of accel. A model may have a longer name.
-  constexpr std::array<std::string_view, 9> kOthers = {
-      "scheduler",     "sampler",        "dl_state_dict",     "scaler",     "rng_state",
-      "training_args", "training_state", "custom_checkpoint", "extra_state"};
+  // Files that Accelerate, transformers and verl pickle, and a directory of accel. A model may have a longer
+  // name.
+  constexpr std::array<std::string_view, 9> kOthers = {"scheduler",      "sampler",           "dl_state_dict",
+                                                       "scaler",         "rng_state",         "training_args",
+                                                       "training_state", "custom_checkpoint", "extra_state"};
   const std::string name = path.filename().string();
   // verl's files of an optimizer are named optim_world_size_*.
   if (name.starts_with(kOptimizerStem) || name.starts_with("optim_") || name.ends_with(kZeroOptimizer))
     return Role::kOptimizer;
   if (path.extension() == ".safetensors") return Role::kModel;
-  const bool is_whole = fs::is_directory(path);
+  std::error_code unreadable;
+  const bool is_whole = fs::is_directory(path, unreadable);
   const bool other = std::any_of(kOthers.begin(), kOthers.end(), [&](std::string_view prefix) {
     return is_whole ? name == prefix : name.starts_with(prefix);
   });

@@ -257,7 +257,8 @@ class Taker {
     return now && now->token == owner_.token;
   }
 
-  /// A record that cannot be read now, since the server is away or its owner writes it, is not that of nobody.
+  /// A record that cannot be read now, since the server is away or its owner writes it, is not that of
+  /// nobody.
   [[nodiscard]] bool has_waited_for_record() {
     const Clock::time_point now = Clock::now();
     if (!unreadable_since_) {

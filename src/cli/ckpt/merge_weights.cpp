@@ -122,10 +122,11 @@ void say_what_is_rounded(const ckpt::MergePlan& plan, const std::vector<fs::path
   if (config != "bfloat16" && config != "float16") return;
   const auto is_wider = [](const ckpt::OutputItem& item) { return item.dtype == ckpt::DType::kFloat32; };
   if (std::none_of(plan.state.tensors.begin(), plan.state.tensors.end(), is_wider)) return;
-  log::info(fmt::format(
-      "the weights are float32, and the config.json beside them says {}, to which from_pretrained rounds them; "
-      "--dtype {} writes them so",
-      config, config == "float16" ? "fp16" : "bf16"));
+  log::info(
+      fmt::format("the weights are float32, and the config.json beside them says {}, to which "
+                  "from_pretrained rounds them; "
+                  "--dtype {} writes them so",
+                  config, config == "float16" ? "fp16" : "bf16"));
 }
 
 // A tied tensor is written once, so it does not count.
@@ -149,6 +150,22 @@ OutputReport report_of(const ckpt::MergePlan& plan, ckpt::Checkpoint& source,
   return report;
 }
 
+// With `has_other_names` the names are not those that `accel inspect` lists.
+ckpt::MergePlan plan_of(ckpt::Checkpoint& source, const ckpt::MergeOptions& options, bool has_other_names) {
+  try {
+    return ckpt::plan_merge(source, options);
+  } catch (const Error& error) {
+    const ckpt::Selection& selection = options.selection;
+    const bool selects =
+        !selection.include.empty() || !selection.exclude.empty() || !selection.rename.empty();
+    if (!has_other_names || !selects) throw;
+    throw Error(error.kind(), error.message())
+        .hint(
+            "the names are those of the directory of the weights; --module-names takes those that `accel "
+            "inspect` lists");
+  }
+}
+
 bool has_checksums(ckpt::Kind kind) {
   return kind != ckpt::Kind::kSafetensors && kind != ckpt::Kind::kSafetensorsSharded &&
          kind != ckpt::Kind::kDcpSafetensors;
@@ -162,9 +179,10 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   MergeSource given = source_of(options);
   if (options.remove_source) sweep_leftovers(given.checkpoint);  // A removal may not have finished.
   std::unique_ptr<ckpt::Checkpoint> source = open_source(given.checkpoint, "merging");
+  const ckpt::Checkpoint* named_by_modules = source.get();
   if (!options.module_names && !ckpt::layout_of(*source).is_optimizer)
     source = ckpt::with_names_on_disk(std::move(source));
-  const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
+  const ckpt::MergePlan plan = plan_of(*source, options.merge, source.get() != named_by_modules);
   if (given.assets.empty() && takes_own_assets(options) && plan.names.stem == ckpt::kAdapterStem)
     given.assets = ckpt::adapter_assets(ckpt::directory_around(source->path()), {});
   const ckpt::OutputTarget target = target_of(options, plan.output, plan.names, std::move(given.assets));

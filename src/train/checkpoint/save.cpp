@@ -314,33 +314,40 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
 }
 
 void CheckpointSaver::prune(std::int64_t limit) {
-  std::optional<std::int64_t> best;
-  if (config_.checkpoint.keep_best && config_.checkpoint.total_limit > 0) {
-    try {
-      best = ckpt::best_checkpoint(store_, ckpt::BestMetric(config_.best_metric),
-                                   config_.output_dir / "metrics.jsonl");
-    } catch (const std::exception& error) {
-      log::warn(fmt::format("no checkpoint is removed, because it is not known which is the best: {}",
-                            error_of(error).message()));
-      return;
-    }
+  try {
+    store_.prune(limit, best_to_keep());
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("no checkpoint is removed, because it is not known which is the best: {}",
+                          error_of(error).message()));
   }
-  store_.prune(limit, best);
 }
 
-/// Removes the checkpoints that would go after the save, if they make that much room and the newest one, which
-/// stays, is whole.
+std::optional<std::int64_t> CheckpointSaver::best_to_keep() const {
+  if (!config_.checkpoint.keep_best || config_.checkpoint.total_limit == 0) return std::nullopt;
+  return ckpt::best_checkpoint(store_, ckpt::BestMetric(config_.best_metric),
+                               config_.output_dir / "metrics.jsonl");
+}
+
+/// Removes the checkpoints that would go after the save, if they make that much room and the newest one,
+/// which stays, is whole.
 void CheckpointSaver::make_room(std::uint64_t missing) {
-  const std::int64_t limit = std::max<std::int64_t>(config_.checkpoint.total_limit - 1, 1);
-  const std::vector<std::int64_t> steps = store_.steps();
-  if (config_.checkpoint.total_limit == 0 || static_cast<std::int64_t>(steps.size()) <= limit) return;
-  std::uint64_t bytes = 0;
-  for (auto step = steps.begin(); step != steps.end() - limit; ++step) {
-    const fs::path manifest = store_.path_of(*step) / ckpt::kManifestName;
-    if (!fs::exists(manifest)) continue;
-    for (const auto& [name, file] : ckpt::parse_manifest(manifest).files) bytes += file.bytes;
+  if (config_.checkpoint.total_limit == 0) return;
+  try {
+    const std::int64_t limit = std::max<std::int64_t>(config_.checkpoint.total_limit - 1, 1);
+    std::vector<std::int64_t> steps = store_.steps();
+    std::erase_if(steps, [&](std::int64_t step) { return !store_.is_of_training(step); });
+    if (static_cast<std::int64_t>(steps.size()) <= limit) return;
+    const std::optional<std::int64_t> best = best_to_keep();
+    std::uint64_t bytes = 0;
+    for (auto step = steps.begin(); step != steps.end() - limit; ++step) {
+      if (*step == best) continue;
+      const ckpt::Manifest manifest = ckpt::parse_manifest(store_.path_of(*step) / ckpt::kManifestName);
+      for (const auto& [name, file] : manifest.files) bytes += file.bytes;
+    }
+    if (bytes >= missing && ckpt::newest_whole(store_).step == steps.back()) store_.prune(limit, best);
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("no checkpoint is removed for its successor: {}", error_of(error).message()));
   }
-  if (bytes >= missing && ckpt::newest_whole(store_).step == steps.back()) prune(limit);
 }
 
 /// An earlier end of the run has exported other weights. From the commit on they would be taken for those of

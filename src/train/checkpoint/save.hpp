@@ -102,6 +102,7 @@ class CheckpointSaver {
   /// Removes old checkpoints, on rank 0.
   void prune(std::int64_t limit);
   void make_room(std::uint64_t missing);
+  [[nodiscard]] std::optional<std::int64_t> best_to_keep() const;
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.
   [[noreturn]] void fail(std::size_t rank, const std::string& why);

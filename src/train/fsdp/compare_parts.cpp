@@ -54,7 +54,8 @@ double difference(const at::Tensor& expected, const at::Tensor& found, std::int6
 }
 
 /// The same for the result of the whole sequences, of which a rank has the part that `found` is.
-double difference_of_part(const at::Tensor& whole, const at::Tensor& found, const SequenceParallel& sequence) {
+double difference_of_part(const at::Tensor& whole, const at::Tensor& found,
+                          const SequenceParallel& sequence) {
   if (whole.dim() != found.dim()) return kUnlike;
   for (std::int64_t i = 0; i < found.dim(); ++i) {
     if (whole.size(i) == found.size(i)) continue;
@@ -83,12 +84,16 @@ class KeptState {
   KeptState(const KeptState&) = delete;
   KeptState& operator=(const KeptState&) = delete;
   ~KeptState() {
-    for (const Buffer& buffer : buffers_) {
-      at::Tensor(buffer.tensor).copy_(buffer.values);
-      buffer.module->setSlot(buffer.slot, buffer.tensor);
-    }
-    random_.restore();
     root_.train(was_training_);
+    try {
+      for (const Buffer& buffer : buffers_) {
+        at::Tensor(buffer.tensor).copy_(buffer.values);
+        buffer.module->setSlot(buffer.slot, buffer.tensor);
+      }
+      random_.restore();
+    } catch (const std::exception&) {
+      // A device that has failed refuses all. Its own error ends the rank.
+    }
   }
 
   /// Whether random numbers have been drawn since.
@@ -129,18 +134,17 @@ void ShardedModel::compare_parts(std::vector<c10::IValue> inputs,
   if (sequence_ == nullptr || std::exchange(parts_compared_, true)) return;
   Group& world = groups_.world();
   if (world.backend_name() == "fake") return;  // What comes back from the exchange is made up.
-  std::int64_t length = 0;
-  for (c10::IValue& input : inputs) {
-    const at::Tensor whole = input.toTensor();
+  for (std::size_t number = 0; number < inputs.size(); ++number) {
+    const at::Tensor whole = inputs[number].toTensor();
     if (whole.dim() < 2 || whole.size(0) == 0) return;  // enter() says why not.
     const std::int64_t of_rank = std::min(kPieceOfRank, whole.size(1) / sequence_->size());
     if (of_rank == 0) return;
-    if (length == 0) length = whole.size(1);
     at::Tensor piece = whole.narrow(0, 0, 1);
-    for (std::int64_t i = 1; i < piece.dim(); ++i) {  // A mask has the length twice.
-      if (piece.size(i) == length) piece = piece.narrow(i, 0, of_rank * sequence_->size());
+    const bool is_mask = sequence_->input(number).find("mask") != std::string::npos;
+    for (std::int64_t i = 1; i < (is_mask ? piece.dim() : 2); ++i) {  // A mask may have the length twice.
+      if (piece.size(i) == whole.size(1)) piece = piece.narrow(i, 0, of_rank * sequence_->size());
     }
-    input = std::move(piece);
+    inputs[number] = std::move(piece);
   }
   const at::NoGradGuard no_grad;
   const KeptState kept(module_, device_);  // Dropout is off, and no statistics are taken.
@@ -167,6 +171,10 @@ void ShardedModel::compare_parts(std::vector<c10::IValue> inputs,
     // Every rank has the same sizes.
     if (std::string_view(error.what()).find("the model was exported for") == std::string_view::npos) throw;
     if (sequence_->mixing()) refuse(fmt::format("it calls {}", *sequence_->mixing()));
+    for (const auto& unit : units_) {  // The root's call has not ended.
+      unit->begin_micro_batch();
+      unit->reshard();
+    }
     return warn("the model was exported for sizes that a piece of a batch does not have");
   }
   const bool draws = on_any_rank(kept.has_drawn() ? 1 : 0) != 0;

@@ -75,8 +75,8 @@ std::vector<at::Tensor> to_own_heads(Group& group, const std::vector<at::Tensor>
 }
 
 /// From [batch, heads / ranks, length, width] back to [batch, heads, length / ranks, width]. Its strides are
-/// those of the fused kernels, [batch, length, heads, width] transposed: torch.export leaves out a contiguous()
-/// that they make needless.
+/// those of the fused kernels, [batch, length, heads, width] transposed: torch.export leaves out a
+/// contiguous() that they make needless.
 at::Tensor to_own_part(Group& group, const at::Tensor& tensor) {
   const std::int64_t ranks = group.size();
   const std::int64_t length = tensor.size(2) / ranks;

@@ -43,6 +43,8 @@ class SequenceParallel {
   /// This rank's part of a tensor [batch, length, ...], which is [batch, length / ranks, ...]. `name` is for
   /// errors. Another shape, or a length that is not a multiple of the ranks, is an Error of kind kUsage.
   [[nodiscard]] at::Tensor own_part(const at::Tensor& whole, std::string_view name) const;
+  /// The name of an input of forward.
+  [[nodiscard]] const std::string& input(std::size_t number) const { return inputs_.at(number); }
   /// The number of parts.
   [[nodiscard]] int size() const { return ranks_.size(); }
   /// This rank's part.

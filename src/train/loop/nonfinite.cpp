@@ -50,7 +50,8 @@ std::string first_of(Group& world, const std::optional<Found>& found) {
 
 /// Negative infinities stand for what is masked.
 bool is_sound(const at::Tensor& values) {
-  return !values.is_floating_point() || !at::isnan(values).logical_or(at::isposinf(values)).any().item<bool>();
+  return !values.is_floating_point() ||
+         !at::isnan(values).logical_or(at::isposinf(values)).any().item<bool>();
 }
 
 /// The first parameter of this rank's shards, in the order of the model, whose elements in `values` are not

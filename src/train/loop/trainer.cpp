@@ -134,11 +134,13 @@ class Trainer {
     report_.start(first_step_ - 1, seconds_since(created_));
     // A signal kept the attempt before from an evaluation behind its last step.
     const bool is_made_up = evaluation_is_due_;
-    flight::set_step(first_step_ - 1);
+    if (is_made_up) flight::set_step(first_step_ - 1);
     if (is_made_up && !evaluate_at(first_step_ - 1)) return finish(first_step_ - 1, TrainingEnd::kPreempted);
     if (is_done()) {
       // If it is the evaluation that ends the run, an export is that of an earlier end.
       const bool exports = config_.checkpoint.exports_safetensors && (is_made_up || lacks_export());
+      const flight::Label label("the export");
+      const flight::Scope scope(FlightOp::kHostWork);
       if (group_.rank() == 0 && exports) saver_.export_model(config_.checkpoint.resume_from);
       return finish(first_step_ - 1, TrainingEnd::kFinished);
     }

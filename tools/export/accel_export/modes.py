@@ -14,8 +14,8 @@ def follow(file):
     modules = list(file.modules())
     scripted = scripted_classes(modules)
     done = set()
-    # A wrapper that nobody has put into a mode is in training mode. The parts of a model tell more.
-    trains = any(module.training for module in modules[1:] if module._c.hasattr("training") and not is_scripted(module, scripted))
+    # A wrapper or a loss that nobody has put into a mode is in training mode, too. The parts with modes tell.
+    trains = file.training and any(module.training for module in modules if module._c.hasattr("training") and has_mode(module))
     for module in modules:
         for name in module._c._method_names():
             function = (module._c.qualified_name, name)
@@ -43,6 +43,11 @@ def scripted_classes(modules):
 def reads_training(nodes):
     return any((node.kind() == "prim::GetAttr" and node.s("name") == "training")
                or any(reads_training(block.nodes()) for block in node.blocks()) for node in nodes)
+
+
+def has_mode(module):
+    """Whether a module is one of torch's that compute otherwise in evaluation."""
+    return any(part in module._c.qualified_name for part in WITH_MODES)
 
 
 def is_scripted(module, classes):

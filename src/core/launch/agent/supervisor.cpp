@@ -95,6 +95,7 @@ class Supervisor {
     for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;
+    terminal_.drain(kDrainTime);
     if (result.interrupted_by != 0) terminal_.close();
     signals_.close();
     return result;
@@ -326,8 +327,7 @@ class Supervisor {
            status.signal != passed_on(outcome_.interrupted_by, plan_.catches_stop_signals);
   }
 
-  /// Ends the group, in which a rank has failed. A worker that catches SIGTERM to save a checkpoint must not
-  /// try to: the ranks would wait for the one that is gone.
+  /// Ends the group, in which a rank has failed. A worker must not save: the ranks would wait for that one.
   void end_now() {
     ended_now_ = true;
     for (const Worker& worker : workers_) {

@@ -267,7 +267,8 @@ class RendezvousServer {
     watch(*members_.emplace(theirs.machine_rank, std::move(member)).first);
   }
 
-  /// Whether the machine of a member does not answer any more. Its kernel answers for a launcher that is busy.
+  /// Whether the machine of a member does not answer any more. Its kernel answers for a launcher that is
+  /// busy.
   [[nodiscard]] bool has_vanished(Members::value_type& seat) {
     constexpr auto kPatience = std::chrono::seconds(2);
     Connection& connection = seat.second.connection;

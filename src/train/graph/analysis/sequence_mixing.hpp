@@ -18,8 +18,8 @@ namespace accel::train {
 /// that of the tokens, so that a sum or a slice along it is not found.
 [[nodiscard]] std::optional<std::string> find_sequence_mixing(const torch::jit::Graph& graph);
 
-/// Whether a graph without calls has operators that choose by comparing numbers, as those of experts do, so that
-/// rounding may change much.
+/// Whether a graph without calls has operators that choose by comparing numbers, as those of experts do, so
+/// that rounding may change much.
 bool has_choices(const torch::jit::Graph& graph);
 
 }  // namespace accel::train

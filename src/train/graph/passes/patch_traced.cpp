@@ -315,12 +315,12 @@ void patch_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   const Scripted scripted(root);
-  // A wrapper that nobody has put into a mode is in training mode. The parts of a model tell more.
+  // A wrapper or a loss that nobody has put into a mode is in training mode, too. The parts with modes tell.
   bool trains = false;
-  for (const auto& module : root.named_modules()) {
-    trains |= !module.name.empty() && !scripted.contains(module.value) &&
-              module.value.hasattr("training") && module.value.is_training();
-  }
+  for (const auto& module : root.named_modules())
+    trains |=
+        has_modes(*module.value.type()) && module.value.hasattr("training") && module.value.is_training();
+  trains &= root.hasattr("training") && root.is_training();
   for (const auto& module : root.named_modules()) {
     const bool stays = trains && module.value.hasattr("training") && !module.value.is_training();
     const Code code = scripted.contains(module.value) ? Code::kScripted

@@ -11,7 +11,8 @@ namespace accel::train {
 ///   constant dropout_p of scaled_dot_product_attention applies only while the flag is set. A constant
 ///   that differs from the flag is intended and stays, and so do all constants in modules that are certainly
 ///   scripted, in lines that the file says an author wrote, and in modules that were saved in evaluation mode
-///   while another part of the model was in training mode.
+///   while the model and another part of it that has modes (torch's dropout, batch norm or recurrent network)
+///   were in training mode.
 /// - A batch norm counts a batch (num_batches_tracked) only while the flag is set.
 /// - A constant device of another kind, or another GPU than this rank's, becomes `device`. The CPU stays
 ///   where the author of a scripted model wrote it, as far as the graph shows that.

@@ -57,7 +57,14 @@ TEST(PatchTracedTest, AModuleInEvaluationStaysSoInAModelThatTrains) {
     model.register_attribute("training", c10::BoolType::get(), true);
     model.register_module("part",
                           traced("def forward(self, x):\n  return torch.dropout(x, 0.5, False)\n", false));
-    model.register_module("other", traced("def forward(self, x):\n  return x\n", trains));
+    Module other("__torch__.torch.nn.modules.dropout.Dropout");
+    other.register_attribute("training", c10::BoolType::get(), trains);
+    other.define("def forward(self, x):\n  return x\n");
+    model.register_module("other", other);
+    Module loss("__torch__.torch.nn.modules.loss.CrossEntropyLoss");
+    loss.register_attribute("training", c10::BoolType::get(), true);
+    loss.define("def forward(self, x):\n  return x\n");
+    model.register_module("loss", loss);
     model.define("def forward(self, x):\n  return self.part.forward(x)\n");
     patch_traced(model, at::kCPU);
     EXPECT_EQ(drops(run(model, true)), !trains);

@@ -101,7 +101,8 @@ TEST_F(EvaluateTest, PerplexityIsThatOfTheLikelihoodAlone) {
     config_.model.fused_head = fused;
     // In a process of its own: threads of this one would be missing in the ranks that later tests fork.
     testing::on_forked_ranks(1, testing::test_port(), [&](Group& alone) {
-      const at::Tensor logits = root_.forward({ids_}).toTensor().detach().view({-1, kClasses}).to(at::kDouble);
+      const at::Tensor logits =
+          root_.forward({ids_}).toTensor().detach().view({-1, kClasses}).to(at::kDouble);
       const double expected = std::exp(at::cross_entropy_loss(logits, labels_[0].flatten()).item<double>());
       const Evaluation found = evaluation(alone, 1, 0);
       // Each of 14 logarithms has an error of some roundings of float32.
