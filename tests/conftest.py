@@ -20,6 +20,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", ROOT / "build"))
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Without long tests, files that have no others are not even read: they import packages that only they need."""
+    leaves_out = config.option.markexpr == "not long" and collection_path.suffix == ".py"
+    return True if leaves_out and "\npytestmark = pytest.mark.long\n" in collection_path.read_text() else None
+
+
 @pytest.fixture(scope="session")
 def root() -> pathlib.Path:
     return ROOT

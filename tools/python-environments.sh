@@ -88,7 +88,7 @@ make_beside() {
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$1" -r "$2" || return
   PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}" "$venv/bin/python" -c "import $3"
 }
-make_zoo() { make_beside "$zoo" "$requirements_zoo" torchvision,timm,torchao.optim; }
+make_zoo() { make_beside "$zoo" "$requirements_zoo" torchvision,timm,torchao.optim,megatron.core; }
 make_tensorboard() { make_beside "$tensorboard" "$requirements_tensorboard" tensorboard.backend.event_processing.event_accumulator; }
 make_datasets() { make_beside "$datasets" "$requirements_datasets" datasets; }
 make_trl() { PYTHONPATH="$datasets" make_beside "$trl" "$requirements_trl" trl; }
@@ -103,9 +103,13 @@ make_old_glibc() {
     { cat "$cache/glibc.log" >&2; return 1; }
 }
 
+# The first environment alone, which the tests without the mark `long` need.
 setup_python() {
   once "$venv" make_venv
   install_test_packages
+}
+
+setup_more_python() {
   once "$venv_215" make_venv_215
   once "$zoo" make_zoo
   once "$tensorboard" make_tensorboard

@@ -202,8 +202,7 @@ class DataChecks {
                ? "write the field as int64, or export the model with an input of that dtype; if the program "
                  "takes floats, too, launch.preflight: false starts the run"
            : is_uint8 ? "set training.model.uint8_divisor, which is 255 for pictures from 0 to 1, or export "
-                        "the model "
-                        "with an input of that dtype"
+                        "the model with an input of that dtype"
                       : "write the field as float32, or export the model with an input of that dtype");
     });
     blamed_on(source.content_key(), loaded_, [&] {

@@ -51,7 +51,7 @@ def zoos(made_once):
     return zoo
 
 
-@pytest.fixture(scope="session", params=judges.TORCHES)
+@pytest.fixture(scope="session", params=judges.EACH_TORCH)
 def zoo(request, zoos) -> Zoo:
     """The zoo of each torch version in turn."""
     return zoos(request.param)
@@ -73,7 +73,7 @@ def judge_of(tmp_path_factory):
         process.close()
 
 
-@pytest.fixture(scope="session", params=judges.TORCHES)
+@pytest.fixture(scope="session", params=judges.EACH_TORCH)
 def judge(request, judge_of) -> judges.Judge:
     """The judge of each torch version in turn."""
     return judge_of(request.param)

@@ -6,8 +6,12 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 HERE = pathlib.Path(__file__).resolve().parent
 TORCHES = ("2.11", "2.15")
+# As parameters. The other torch has an environment of its own, which takes long to install.
+EACH_TORCH = [TORCHES[0], pytest.param(TORCHES[1], marks=pytest.mark.long)]
 
 
 def interpreter(torch: str) -> str | None:

@@ -209,7 +209,9 @@ def test_states_without_fsdp_are_refused_before_any_rank_starts(accel, tmp_path)
     for name, what in {"plain": "a state that Accelerate saved without FSDP",
                        "trainer/checkpoint-1": "a checkpoint of transformers' Trainer"}.items():
         state = tmp_path / name
-        said = accel("launch", config(tmp_path, N, **{"checkpoint.resume": str(state)}), code=2).stderr
+        resumed = config(tmp_path, N, **{"checkpoint.resume": str(state)})
+        said = accel("launch", resumed, code=2).stderr
+        assert accel("check", resumed, code=2).stderr == said
         assert f"'{state}' is {what}, whose optimizer a training cannot go on with" in said
         assert f"training.model.weights: {state} begins a run with its weights" in said
         assert "starting" not in said and not (tmp_path / "out/logs").exists()

@@ -2,6 +2,8 @@
 
 import json
 import struct
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -205,3 +207,18 @@ def test_a_state_of_several_tensors_is_refused_by_name(accel, tmp_path):
         said = accel("merge-weights", tmp_path / "m.pt", tmp_path / "out", "--include", name, code=1).stderr
         assert f"'{name}'" in said and "a tensor of the class test_ckpt_opaque.Wrapped" in said
     accel("merge-weights", tmp_path / "m.pt", tmp_path / "out", "--include", "w")
+
+
+def test_what_one_rank_has_of_a_dtensor_is_refused_as_that(accel, tmp_path):
+    """The mistake of torch.save on rank 0 alone."""
+    script = f"""
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+sharded = distribute_tensor(torch.ones(4, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+torch.save({{"model": {{"w": sharded}}}}, "{tmp_path}/m.pt")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    said = accel("merge-weights", tmp_path / "m.pt", tmp_path / "out", code=1).stderr
+    assert "tensor 'model.w' is what one rank has of a DTensor (full_tensor() gives the whole one)" in said

@@ -130,6 +130,7 @@ def test_optimizer_full(accel, zoo, judge, writes, tmp_path, origin):
     assert judge.problem("optimizer_torch", tmp_path / "out/optimizer.bin", expected) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("torch_version", judges.TORCHES)
 def test_accelerate_resumes(accel, zoos, cell, tmp_path, torch_version):
     """Accelerate loads what accel converts from Accelerate's checkpoints of each torch version, on four ranks."""

@@ -96,7 +96,7 @@ def names_in(directory) -> set[str]:
     return {name for path in directory.glob("*.safetensors") for name in safetensors.torch.load_file(path)}
 
 
-@pytest.mark.parametrize("version", judges.TORCHES)
+@pytest.mark.parametrize("version", judges.EACH_TORCH)
 def test_from_pretrained_gives_the_same_logits(accel, judge_of, cell, tmp_path, version):
     judge_of(version)  # It fails or skips if this torch version is not installed.
     for row in ("`merge-weights`", "`merge-weights --max-shard-size`"):

@@ -387,10 +387,26 @@ std::set<StatePath> paths_of_root(const Checkpoint& checkpoint, std::string_view
   return paths;
 }
 
+// The tensors whose flat names begin with `root` and a dot; nothing if there are none.
+std::optional<Layout> layout_of_names(const Checkpoint& checkpoint, std::string_view root) {
+  Layout layout{.start_of_names = std::string(root) + "."};
+  for (const TensorEntry& entry : checkpoint.tensors()) {
+    if (!layout.below(entry.path)) continue;
+    layout.is_optimizer = layout_of(checkpoint).by_name.contains(entry.name);
+    return layout;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<StatePath> Layout::below(const StatePath& path) const {
   if (!begins_with(path, root)) return std::nullopt;
+  if (!start_of_names.empty()) {
+    const std::string_view name = path.size() == 1 ? text_of(path.front()) : "";
+    if (!name.starts_with(start_of_names)) return std::nullopt;
+    return StatePath{std::string(name.substr(start_of_names.size()))};
+  }
   if (!beside.empty()) {
     StatePath start;
     for (const PathKey& key : path) {
@@ -417,6 +433,7 @@ Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root) {
   if (!root.empty()) {
     const std::set<StatePath> paths = paths_of_root(checkpoint, root);
     if (paths.empty()) {
+      if (auto flat = layout_of_names(checkpoint, root)) return *std::move(flat);
       throw Error(ErrorKind::kUsage,
                   fmt::format("'{}' has no tensors under the key '{}'", checkpoint.path().string(), root))
           .hint("accel inspect lists the names");
@@ -439,7 +456,7 @@ Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root) {
 }
 
 bool has_root(const Checkpoint& checkpoint, std::string_view root) {
-  return !paths_of_root(checkpoint, root).empty();
+  return !paths_of_root(checkpoint, root).empty() || layout_of_names(checkpoint, root);
 }
 
 std::optional<Layout> optimizer_layout(const Checkpoint& checkpoint) {

@@ -19,6 +19,8 @@ namespace accel::ckpt {
 struct Layout {
   /// The keys above the weights, or above the state of the optimizer if there are no weights.
   StatePath root;
+  /// What all names of the part begin with, if it was chosen by the start of flat names: "optimizer.".
+  std::string start_of_names;
   bool is_optimizer = false;          ///< Whether there are no weights, but the state of an optimizer.
   std::vector<StatePath> optimizers;  ///< The keys above each optimizer's state.
   /// What is below `root` but does not belong to the weights: entries, or the keys above them. It is only set
@@ -45,7 +47,8 @@ struct Layout {
 /// (kUsage) if the checkpoint has several candidates. If `root` is not empty, it gives the
 /// keys above the tensors, joined with dots, and what is below them is taken as it is, except that an
 /// optimizer below them is told from the weights. A dot in `root` stands for a dot in a key, too, and `\.`
-/// for that alone. Throws Error (kUsage) if no tensor is below `root`.
+/// for that alone. Where nothing has such keys, `root` stands for the start of flat names, up to a dot.
+/// Throws Error (kUsage) if no tensor is below `root`.
 [[nodiscard]] Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root = {});
 
 /// Whether a tensor of the checkpoint is below `root`, as chosen_layout() reads it.

@@ -45,9 +45,8 @@ void mark_parts_of_zero(Listing& listing) {
     } else if (path.size() == 2 && path[0] == PathKey("module") && parameters.contains(path[1]) &&
                checked_numel(tensor.shape) == 0) {
       tensor.obstacle =
-          "empty here, since DeepSpeed's ZeRO 3 has its elements in the files of the ranks (zero_to_fp32.py "
-          "puts "
-          "them together)";
+          "empty here, since DeepSpeed's ZeRO 3 has its elements in the files of the ranks "
+          "(zero_to_fp32.py puts them together)";
     }
   }
 }

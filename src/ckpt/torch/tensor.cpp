@@ -136,10 +136,11 @@ const Value* only_factor_of(const pickle::Pairs& attributes) {
 TorchTensor wrapped_of(const Values& args, const Value* state, const Value& value) {
   if (args.size() < 3) reject("description", value);
   const auto* type = args[0].get<Global>();
-  TorchTensor wrapper =
-      without_data(fmt::format("a tensor of the class {}",
-                               type != nullptr ? type->qualified() : pickle::describe(args[0])),
-                   args[1], args[2]);
+  const std::string name = type != nullptr ? type->qualified() : pickle::describe(args[0]);
+  TorchTensor wrapper = without_data(
+      name.ends_with(".DTensor") ? "what one rank has of a DTensor (full_tensor() gives the whole one)"
+                                 : fmt::format("a tensor of the class {}", name),
+      args[1], args[2]);
   const pickle::Pairs* attributes = state != nullptr ? pickle::mapping_of(*state) : nullptr;
   const Value* held = attributes != nullptr ? only_factor_of(*attributes) : nullptr;
   std::optional<TorchTensor> data = held != nullptr ? torch_tensor_of(*held) : std::nullopt;

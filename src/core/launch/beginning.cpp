@@ -153,27 +153,33 @@ void refuse_state_of_python(const fs::path& path) {
       .hint(fmt::format("training.model.weights: {} begins a run with its weights", path.string()));
 }
 
+/// Whether another program than accel wrote `path`, which training.checkpoint.resume names. Throws unless a
+/// training can go on from it, as far as names of files tell.
+bool is_of_another_program(const fs::path& path) {
+  if (!fs::exists(path)) throw Error(ErrorKind::kUsage, fmt::format("'{}' does not exist", path.string()));
+  if (ckpt::RunCheckpoints::is_unfinished(fs::canonical(path).filename().string())) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' is a save or a removal that has not finished", path.string()))
+        .hint("name another checkpoint");
+  }
+  refuse_state_of_python(path);
+  const bool has_state = fs::exists(path / ckpt::kRunStateName);
+  const bool is_ours = has_state || fs::exists(path / ckpt::kManifestName);
+  if (!is_ours && (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata")))
+    return true;
+  if (has_state) return false;
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' has no {}, so it is not a checkpoint of a training",
+                                             path.string(), ckpt::kRunStateName))
+      .hint(
+          "it is 'auto', 'none' or the path of a checkpoint_N; for weights alone there is "
+          "training.model.weights");
+}
+
 Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
   return config::blamed_on(kResume, loaded.settings, [&] {
-    const fs::path file = path / ckpt::kRunStateName;
-    if (!fs::exists(path)) throw Error(ErrorKind::kUsage, fmt::format("'{}' does not exist", path.string()));
-    if (ckpt::RunCheckpoints::is_unfinished(fs::canonical(path).filename().string())) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}' is a save or a removal that has not finished", path.string()))
-          .hint("name another checkpoint");
-    }
-    refuse_state_of_python(path);
-    const bool is_ours = fs::exists(file) || fs::exists(path / ckpt::kManifestName);
-    if (!is_ours && (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
+    if (is_of_another_program(path)) {
       log::info(fmt::format("resuming from '{}', which another program wrote", path.string()));
       return Beginning{fs::canonical(path), 0, false};
-    }
-    if (!fs::exists(file)) {
-      throw Error(ErrorKind::kUsage, fmt::format("'{}' has no {}, so it is not a checkpoint of a training",
-                                                 path.string(), ckpt::kRunStateName))
-          .hint(
-              "it is 'auto', 'none' or the path of a checkpoint_N; for weights alone there is "
-              "training.model.weights");
     }
     const std::int64_t step = step_of(path);
     if (const auto why = ckpt::why_not_whole(path, step)) {
@@ -300,6 +306,12 @@ Beginning roll_back(const config::LoadedConfig& loaded, ckpt::RunCheckpoints& ch
 }
 
 }  // namespace
+
+void require_named_checkpoint(const config::LoadedConfig& loaded) {
+  const std::string& resume = loaded.config.training->checkpoint.resume;
+  if (resume == "auto" || resume == "none") return;
+  config::blamed_on(kResume, loaded.settings, [&] { (void)is_of_another_program(resume); });
+}
 
 std::int64_t last_step_from(const config::LoadedConfig& loaded, const fs::path& checkpoint) {
   const config::TrainingConfig& training = *loaded.config.training;

@@ -42,6 +42,10 @@ struct BeginningOptions {
 /// Checkpoints of which none is whole are an Error of kind kMissing: a run that begins anew would hide them.
 Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions options = {});
 
+/// Throws an Error of kind kUsage if training.checkpoint.resume is a path from which no training can go on,
+/// as far as names of files tell: what find_beginning() would refuse there.
+void require_named_checkpoint(const config::LoadedConfig& loaded);
+
 /// The last step of a training that goes on from `checkpoint`, or from step 1 if the path is empty. With
 /// training.epochs it depends on the checkpoint: on another number of ranks than now an epoch had another
 /// number of steps. Throws Error as read_run_state() does.

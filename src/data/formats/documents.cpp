@@ -119,7 +119,6 @@ class Documents final : public SampleSource {
   }
   void accept_changes() const override { source_->accept_changes(); }
   std::uint32_t fingerprint() const override { return fingerprint_of_samples(*this); }
-  std::uint32_t old_fingerprint() const override { return fingerprint(); }
 
   /// Throws Error (kUsage) if no sample has a label that counts. Reads up to the first one.
   void require_labels() const {

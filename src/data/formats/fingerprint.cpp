@@ -86,25 +86,4 @@ std::uint32_t fingerprint_of_samples(const SampleSource& source) {
   return crc;
 }
 
-std::uint32_t old_fingerprint_of(const TokenStream& stream) {
-  const std::int64_t count = std::min(stream.size(), kTokens);
-  TokenSum sum(stream);
-  for (std::int64_t place = 0; place < kPlaces; ++place)
-    sum.add((stream.size() - count) / (kPlaces - 1) * place, count);
-  return sum.value();
-}
-
-std::uint32_t old_fingerprint_of(const TensorTable& table) {
-  std::uint32_t crc = 0;
-  for (std::size_t field = 0; field < table.fields().size(); ++field) {
-    if (table.fields()[field].bytes == 0) continue;
-    std::vector<std::byte> bytes(std::min(table.fields()[field].bytes, kMostRowBytes));
-    for (std::int64_t place = 0; place < kPlaces; ++place) {
-      table.read_bytes(field, (table.size() - 1) * place / (kPlaces - 1), 0, bytes);
-      crc = ckpt::crc32(bytes, crc);
-    }
-  }
-  return crc;
-}
-
 }  // namespace accel

@@ -18,8 +18,4 @@ namespace accel {
 /// tokens. For sources whose samples are small.
 [[nodiscard]] std::uint32_t fingerprint_of_samples(const SampleSource& source);
 
-/// The fingerprint that older checkpoints have. Its places do not reach the end of the data.
-[[nodiscard]] std::uint32_t old_fingerprint_of(const TokenStream& stream);
-[[nodiscard]] std::uint32_t old_fingerprint_of(const TensorTable& table);
-
 }  // namespace accel

@@ -20,8 +20,8 @@ using nlohmann::json;
   throw Error(ErrorKind::kUsage, std::move(message))
       .hint(
           "a line of format: jsonl is a list of token ids, [1, 2], or an object with one, {\"input_ids\": "
-          "[1, "
-          "2]}; `accel-export --tokenize` makes tokens of chats, prompts and texts for format: documents");
+          "[1, 2]}; `accel-export --tokenize` makes tokens of chats, prompts and texts for format: "
+          "documents");
 }
 
 /// A text that is being parsed, which says how far the parser is.

@@ -86,11 +86,11 @@ class Mixture final : public SampleSource {
   void accept_changes() const override {
     for (const Part& part : parts_) part.source->accept_changes();
   }
+  /// A CRC-32 of the sources' fingerprints, of how many samples each has and of how they are repeated.
   std::uint32_t fingerprint() const override {
-    return sum_of([](const SampleSource& source) { return source.fingerprint(); });
-  }
-  std::uint32_t old_fingerprint() const override {
-    return sum_of([](const SampleSource& source) { return source.old_fingerprint(); });
+    std::string text = "spread ";
+    for (const Part& part : parts_) text += fmt::format("{}:{} ", part.end, part.source->fingerprint());
+    return ckpt::crc32(std::as_bytes(std::span(text)));
   }
 
  private:
@@ -128,14 +128,6 @@ class Mixture final : public SampleSource {
     __extension__ using Wide = __int128;  // Holds products of two sizes.
     const Wide place = at - (count - rest);
     return static_cast<std::int64_t>((2 * place + 1) * size / (Wide{2} * rest));  // The middle of its part.
-  }
-
-  /// A CRC-32 of the sources' fingerprints, of how many samples each has and of how they are repeated.
-  template <class Function>
-  [[nodiscard]] std::uint32_t sum_of(Function fingerprint) const {
-    std::string text = "spread ";
-    for (const Part& part : parts_) text += fmt::format("{}:{} ", part.end, fingerprint(*part.source));
-    return ckpt::crc32(std::as_bytes(std::span(text)));
   }
 
   std::vector<Part> parts_;

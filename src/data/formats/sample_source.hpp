@@ -83,8 +83,6 @@ class SampleSource {
   virtual void accept_changes() const = 0;
   /// A CRC-32 of a part of the data, as data/formats/fingerprint.hpp takes it.
   [[nodiscard]] virtual std::uint32_t fingerprint() const = 0;
-  /// The fingerprint that older checkpoints have instead.
-  [[nodiscard]] virtual std::uint32_t old_fingerprint() const = 0;
 };
 
 }  // namespace accel

@@ -60,7 +60,6 @@ class SyntheticTokens final : public SampleSource {
     const std::vector<std::int64_t> tokens = tokens_of(0, kTokens);
     return ckpt::crc32(std::as_bytes(std::span(tokens)));
   }
-  std::uint32_t old_fingerprint() const override { return fingerprint(); }
 
  private:
   [[nodiscard]] std::vector<std::int64_t> tokens_of(std::int64_t sample, std::int64_t count) const {

@@ -186,8 +186,6 @@ std::vector<const DataFile*> TensorTable::files_of(std::int64_t row) const { ret
 
 std::uint32_t TensorTable::fingerprint() const { return fingerprint_of(*this); }
 
-std::uint32_t TensorTable::old_fingerprint() const { return old_fingerprint_of(*this); }
-
 std::vector<std::int64_t> TensorTable::file_ends() const {
   std::vector<std::int64_t> ends;
   for (std::size_t i = 1; i < files_.size(); ++i) ends.push_back(files_[i].begin);

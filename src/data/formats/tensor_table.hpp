@@ -50,7 +50,6 @@ class TensorTable final : public SampleSource {
   [[nodiscard]] std::vector<const DataFile*> files_of(std::int64_t row) const override;
   void accept_changes() const override;
   [[nodiscard]] std::uint32_t fingerprint() const override;
-  [[nodiscard]] std::uint32_t old_fingerprint() const override;
 
  private:
   struct Part {

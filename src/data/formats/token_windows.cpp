@@ -50,7 +50,6 @@ class TokenWindows final : public SampleSource {
   }
   void accept_changes() const override { stream_.accept_changes(); }
   std::uint32_t fingerprint() const override { return fingerprint_of(stream_); }
-  std::uint32_t old_fingerprint() const override { return old_fingerprint_of(stream_); }
 
  private:
   TokenStream stream_;

@@ -212,8 +212,7 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
   if (run.state.world_size == world) {
     differs(
         "tensor parallelism has other ranks than in the checkpoint; random numbers, such as those of "
-        "dropout, "
-        "are others");
+        "dropout, are others");
     return run;
   }
   differs(

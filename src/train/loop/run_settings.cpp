@@ -10,8 +10,6 @@ namespace accel::train {
 namespace {
 
 constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
-/// Older checkpoints have this fingerprint alone.
-constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
 
 std::string layout_of(const Mesh& mesh) {
   const int sequence = mesh.size(Axis::kSp);
@@ -37,7 +35,6 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
       std::to_string(run.lr_scheduler.total_steps > 0 ? run.lr_scheduler.total_steps : run.max_steps);
   settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.data_size());
   settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
-  settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
   for (const auto& [name, samples] : held_out) {
     settings[ckpt::held_out_setting(name)] =
         ckpt::held_out_value(samples.source().fingerprint(), samples.source().sequence_length());
@@ -55,12 +52,6 @@ bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
   const auto own = now.find(ckpt::held_out_setting(set));
   return before != in_checkpoint.end() && own != now.end() &&
          !ckpt::are_same_held_out(before->second, own->second);
-}
-
-std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
-                                          std::map<std::string, std::string> now) {
-  if (in_checkpoint.contains(kContents)) now.erase(kOldContents);
-  return config::changed_settings(in_checkpoint, now);
 }
 
 }  // namespace accel::train

@@ -26,8 +26,4 @@ namespace accel::train {
 [[nodiscard]] bool has_other_held_out(const std::map<std::string, std::string>& in_checkpoint,
                                       const std::map<std::string, std::string>& now, const std::string& set);
 
-/// Says what has changed from the settings in a checkpoint to those of this run, a sentence each.
-[[nodiscard]] std::vector<std::string> changed_settings(
-    const std::map<std::string, std::string>& in_checkpoint, std::map<std::string, std::string> now);
-
 }  // namespace accel::train

@@ -23,6 +23,7 @@
 #include "base/seconds.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_lock.hpp"
+#include "core/config/keys/number_settings.hpp"
 #include "plan/schedule/early_stopping.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "plan/schedule/plateau.hpp"
@@ -272,7 +273,7 @@ class Trainer {
     evaluation_is_due_ = state.evaluation_is_due && !held_out_.empty();
     report_.resumed(checkpoint, state, seconds_since(created_));
     for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
-    for (const std::string& change : changed_settings(state.settings, settings_))
+    for (const std::string& change : config::changed_settings(state.settings, settings_))
       report_.say("resuming: " + change);
     // Last, because what comes before may draw numbers.
     if (loaded.random) {

@@ -29,9 +29,8 @@ inline constexpr auto kFloat8Keys = std::to_array<Key>({
      .variable = "ACCELERATE_FP8_BACKEND"},
     {.path = "fp8_config.enable_fsdp_float8_all_gather",
      .help = "With mixed_precision fp8: version 2 of FSDP gathers the weights of float8 linears in float8, "
-             "cast from "
-             "their float32 shards. With false they are gathered in bfloat16, and each rank casts the whole "
-             "weight",
+             "cast from their float32 shards. With false they are gathered in bfloat16, and each rank casts "
+             "the whole weight",
      .member = member<&Config::training, &TrainingConfig::float8, &Float8Config::gathers_float8>,
      .idle = {"no weight of a float8 linear is sharded by FSDP version 2",
               [](const Config& config) { return !shards_float8(config); }},

@@ -8,26 +8,6 @@
 #include "core/config/keys/document.hpp"
 
 namespace accel::config {
-namespace {
-
-/// The settings of a checkpoint under the names that they have now.
-std::map<std::string, std::string> with_present_names(const std::map<std::string, std::string>& settings) {
-  constexpr std::string_view kOldOptions = "training.ddp.power_sgd.";
-  std::map<std::string, std::string> renamed;
-  for (const auto& [key, value] : settings) {
-    if (!key.starts_with(kOldOptions)) {
-      renamed[key] = value;
-      continue;
-    }
-    const std::string name = key.substr(kOldOptions.size());
-    renamed["training.ddp.comm_state_option." + (name == "start_iter" ? "start_powerSGD_iter" : name)] =
-        value;
-  }
-  return renamed;
-}
-
-}  // namespace
-
 std::map<std::string, std::string> number_settings(const Config& config) {
   std::map<std::string, std::string> settings;
   visit_resolved(config, [&](const Key& key, const nlohmann::json& value) {
@@ -41,9 +21,8 @@ bool follows_mixed_precision(const std::string& key) {
   return key.starts_with("fsdp_config.") && key.ends_with("_dtype");
 }
 
-std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,
                                           const std::map<std::string, std::string>& now) {
-  const std::map<std::string, std::string> before = with_present_names(in_checkpoint);
   const auto has_changed = [&](const std::string& key) {
     const auto old = before.find(key);
     const auto own = now.find(key);

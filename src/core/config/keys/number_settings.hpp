@@ -20,7 +20,7 @@ bool follows_mixed_precision(const std::string& key);
 
 /// Says what has changed from the settings in a checkpoint to those of now, a sentence each, of the settings
 /// that both have. One that follows from mixed_precision is left out if that has changed.
-std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,
                                           const std::map<std::string, std::string>& now);
 
 }  // namespace accel::config

@@ -33,8 +33,7 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .traits = kLauncher},
     {.path = "distributed_type",
      .help = "How the ranks share the work: one process, copies of the model (MULTI_CPU, MULTI_GPU), or "
-             "shards of "
-             "it (FSDP)",
+             "shards of it (FSDP)",
      .member = member<&Config::distributed_type>,
      .choices =
          "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|TPU|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
@@ -129,8 +128,7 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .no_effect = "only Accelerate's launcher for TPUs calls a function"},
     {.path = "enable_cpu_affinity",
      .help = "Each CPU rank runs on cores of its own, of one NUMA node where that is possible, and a rank on "
-             "a GPU "
-             "on the cores of the GPU's node. No rank is bound if there are more CPU ranks than cores",
+             "a GPU on the cores of the GPU's node. No rank is bound if there are more CPU ranks than cores",
      .member = launch<&LaunchConfig::binds_cpus>,
      .variable = "ACCELERATE_CPU_AFFINITY",
      .traits = kRun},
@@ -392,8 +390,7 @@ constexpr auto kOwnKeys = std::to_array<Key>({
      .traits = kRun | kComputed},
     {.path = "launch.last_call_timeout",
      .help = "Seconds for which a restart waits for lost machines, if those that are left are enough. It "
-             "must not "
-             "be shorter than launch.grace_period",
+             "must not be shorter than launch.grace_period",
      .member = launch<&LaunchConfig::last_call_timeout_s>,
      .min = 0,
      .max = 1e6,

@@ -45,8 +45,7 @@ constexpr auto kModelKeys = std::to_array<Key>({
      .traits = kNoNumbers},
     {.path = "training.model.rename",
      .help = "Map from regular expressions to replacements, which give tensors of training.model.weights the "
-             "names "
-             "of the model",
+             "names of the model",
      .member = model<&ModelConfig::rename>,
      .traits = kNoNumbers},
     {.path = "training.model.broadcast_from_rank0",
@@ -242,8 +241,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
 
     {.path = "training.skip_nonfinite",
      .help = "Skips a step whose loss or gradient is infinite or NaN, instead of ending the run. A hundred "
-             "in a row "
-             "end it",
+             "in a row end it",
      .member = training<&TrainingConfig::skip_nonfinite>},
     {.path = "training.eval_every",
      .help = "Evaluates every so many steps and after the last. 0: never",
@@ -289,8 +287,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
     {.path = "training.checkpoint.every",
      .type = Type::kScalar,
      .help = "Saves every so many steps and after the last, or with continuous when the last save has ended. "
-             "0: no "
-             "checkpoints",
+             "0: no checkpoints",
      .member = checkpoint<&CheckpointConfig::every>,
      .standard = "0",
      .traits = kNoNumbers | kComputed},
@@ -314,22 +311,19 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .traits = kNoNumbers},
     {.path = "training.checkpoint.resume",
      .help = "What the run goes on from: auto is the newest whole checkpoint of output_dir, none begins with "
-             "step "
-             "1, a path names a checkpoint",
+             "step 1, a path names a checkpoint",
      .member = checkpoint<&CheckpointConfig::resume>,
      .traits = kNoNumbers},
     {.path = "training.checkpoint.verify_on_resume",
      .help = "How much of a checkpoint to go on from is compared with the CRC-32s in its manifest: what the "
-             "ranks "
-             "read of it, all of it, or its small files alone. What ranks read of training.model.weights is "
-             "compared too, unless this is none, if they have such a manifest",
+             "ranks read of it, all of it, or its small files alone. What ranks read of "
+             "training.model.weights is compared too, unless this is none, if they have such a manifest",
      .member = checkpoint<&CheckpointConfig::verify_on_resume>,
      .choices = "auto|full|none",
      .traits = kNoNumbers},
     {.path = "training.checkpoint.verify",
      .help = "Reads each file of a checkpoint again from the disk, and compares its CRC-32 with that of the "
-             "memory, "
-             "before the checkpoint gets its name",
+             "memory, before the checkpoint gets its name",
      .member = checkpoint<&CheckpointConfig::verify>,
      .idle = kNoCheckpoints,
      .traits = kNoNumbers},
@@ -363,8 +357,7 @@ constexpr auto kLoopKeys = std::to_array<Key>({
      .traits = kNoNumbers},
     {.path = "training.checkpoint.export",
      .help = "safetensors writes the weights of the last step into export in output_dir, with the "
-             "config.json and "
-             "the tokenizer beside training.model.weights",
+             "config.json and the tokenizer beside training.model.weights",
      .member = checkpoint<&CheckpointConfig::exports_safetensors>,
      .choices = "none|safetensors",
      .traits = kNoNumbers},

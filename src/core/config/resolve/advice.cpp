@@ -17,10 +17,8 @@ std::vector<std::string> advice_for(const LoadedConfig& loaded) {
     return {};
   return {
       "'fsdp_config.backward_prefetch' is NO_PREFETCH, the default of FSDP version 1: in backward the GPU "
-      "waits "
-      "for the gather of each unit; BACKWARD_PRE gathers it while the unit behind it computes, for the "
-      "memory "
-      "of one more unit, which accel plan shows"};
+      "waits for the gather of each unit; BACKWARD_PRE gathers it while the unit behind it computes, for the "
+      "memory of one more unit, which accel plan shows"};
 }
 
 }  // namespace accel::config

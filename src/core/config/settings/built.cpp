@@ -72,8 +72,7 @@ void check_built(const Settings& settings, bool only_launcher) {
   if (const OtherAccelerator* accelerator = accelerator_of(key, *first)) {
     hint += fmt::format(
         "; {} would need {} of the version of accel's libtorch, {}, and a module of accel that loads both "
-        "and "
-        "makes c10d's backend {} (docs/accelerators.md)",
+        "and makes c10d's backend {} (docs/accelerators.md)",
         accelerator->devices, accelerator->package, accelerator->library, accelerator->backend);
   }
   throw std::move(error).hint(std::move(hint));

@@ -76,6 +76,7 @@ class Base : public Cluster {
   }
 
   void send_heartbeats(std::vector<std::shared_ptr<Outgoing>> connections) {
+    for (const auto& connection : connections) connection->leave_losses_to_heartbeats();
     heartbeats_.emplace(std::move(connections), times_.interval());
   }
 

@@ -37,6 +37,11 @@ void Outgoing::close() {
   socket_.reset();
 }
 
+void Outgoing::leave_losses_to_heartbeats() const {
+  constexpr int kOfTheSystem = 0;
+  ::setsockopt(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kOfTheSystem, sizeof kOfTheSystem);
+}
+
 void Outgoing::queue(const nlohmann::json& message) {
   const std::lock_guard lock(mutex_);
   append(message);
@@ -83,12 +88,13 @@ Connection::Connection(Fd socket, std::size_t longest, Now now) : longest_(longe
     ::setsockopt(socket.get(), level, option, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that vanishes while all wait says nothing, and its connection would stay for hours. Once there
-  // are heartbeats, launch.heartbeat_timeout decides.
+  // A machine that vanishes while all wait says nothing, and its connection would stay for hours; one to
+  // which something was sent, for a quarter of an hour.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
   out_ = std::make_shared<Outgoing>(std::move(socket));
 }
 

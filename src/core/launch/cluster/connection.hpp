@@ -23,6 +23,9 @@ class Outgoing {
   [[nodiscard]] int fd() const { return socket_.get(); }
   void close();
   void queue(const nlohmann::json& message);
+  /// Until this is called, the connection ends if the other side's kernel confirms nothing for a minute. Then
+  /// launch.heartbeat_timeout decides.
+  void leave_losses_to_heartbeats() const;
   /// Writes what the socket takes.
   void pump();
   [[nodiscard]] bool is_empty() const;

@@ -182,6 +182,11 @@ TEST(LayoutTest, FlatNamesOfOptimizersOfOtherPrograms) {
     EXPECT_EQ(layout_of(*made({{name}})).is_optimizer,
               !name.ends_with("of_its_own") && !name.starts_with("run"))
         << name;
+  // What a message calls a part is a root.
+  const Layout chosen = chosen_layout(*checkpoint, "chained_0.optimizer");
+  EXPECT_TRUE(chosen.is_optimizer && has_root(*checkpoint, "chained_0.optimizer"));
+  EXPECT_THAT(names(*checkpoint, chosen), ElementsAre("state.fp32_param.a.w"));
+  EXPECT_FALSE(has_root(*checkpoint, "chained_0.opt"));
   // Below the key of the weights, a module may have any name.
   EXPECT_THAT(weights(*made({{"model", "a.w"}, {"model", "optimizer.w"}})),
               ElementsAre("a.w", "optimizer.w"));

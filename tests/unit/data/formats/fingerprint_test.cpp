@@ -101,14 +101,5 @@ TEST(FingerprintTest, SeesTheTailOfEachTable) {
   EXPECT_EQ(fingerprint_of(table_of(dir)), before);
 }
 
-// The values follow from the definition of the older fingerprint, computed with Python's zlib.crc32.
-TEST(FingerprintTest, TheOlderOneStaysAsItIsInCheckpoints) {
-  const TempDir dir;
-  write_file(dir / "a.txt", text_of(1000));
-  EXPECT_EQ(old_fingerprint_of(stream_of(dir)), 0xce308f6cU);
-  write_table(dir / "a.safetensors", 3, 5000);
-  EXPECT_EQ(old_fingerprint_of(table_of(dir)), 0xa8727dd9U);
-}
-
 }  // namespace
 }  // namespace accel

@@ -133,7 +133,6 @@ class OneSample final : public SampleSource {
   std::vector<const DataFile*> files_of(std::int64_t) const override { return {}; }
   void accept_changes() const override {}
   std::uint32_t fingerprint() const override { return 0; }
-  std::uint32_t old_fingerprint() const override { return 0; }
 
  private:
   std::string tokenizer_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/keys/number_settings.hpp"
 #include "temp_dir.hpp"
 #include "train/loop/samples.hpp"
 
@@ -18,7 +19,6 @@ using accel::testing::write_file;
 using Settings = std::map<std::string, std::string>;
 
 constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
-constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
 
 Settings settings_on(const TempDir& dir, const std::string& text) {
   write_file(dir / "text", text);
@@ -32,25 +32,11 @@ TEST(RunSettingsTest, AChangedTailIsSaidOnce) {
   const TempDir dir;
   std::string text(3000, 'a');
   const Settings before = settings_on(dir, text);
-  EXPECT_TRUE(changed_settings(before, settings_on(dir, text)).empty());
+  EXPECT_TRUE(config::changed_settings(before, settings_on(dir, text)).empty());
   text.back() = 'b';
-  const std::vector<std::string> changes = changed_settings(before, settings_on(dir, text));
+  const std::vector<std::string> changes = config::changed_settings(before, settings_on(dir, text));
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_TRUE(changes.front().starts_with(kContents)) << changes.front();
-  text.front() = 'b';  // Both fingerprints are others now, and one line says so.
-  EXPECT_EQ(changed_settings(before, settings_on(dir, text)).size(), 1u);
-}
-
-TEST(RunSettingsTest, AnOlderCheckpointIsComparedByItsOwnFingerprint) {
-  const TempDir dir;
-  std::string text(3000, 'a');
-  Settings before = settings_on(dir, text);
-  ASSERT_EQ(before.erase(kContents), 1u);
-  EXPECT_TRUE(changed_settings(before, settings_on(dir, text)).empty());
-  text.front() = 'b';
-  const std::vector<std::string> changes = changed_settings(before, settings_on(dir, text));
-  ASSERT_EQ(changes.size(), 1u);
-  EXPECT_TRUE(changes.front().starts_with(kOldContents)) << changes.front();
 }
 
 TEST(RunSettingsTest, HeldOutSamplesOfAnotherLengthAreOthers) {
@@ -71,17 +57,6 @@ TEST(RunSettingsTest, HeldOutSamplesOfAnotherLengthAreOthers) {
   std::string& value = earlier.at("contents of training.data.eval (CRC-32 of samples)");
   value = value.substr(0, 8);
   EXPECT_FALSE(has_other_held_out(earlier, now, ""));
-}
-
-TEST(RunSettingsTest, OptionsOfPowerSgdAreComparedUnderTheirFormerNames) {
-  const std::map<std::string, std::string> before = {{"training.ddp.power_sgd.start_iter", "1000"},
-                                                     {"training.ddp.power_sgd.warm_start", "true"}};
-  const std::map<std::string, std::string> now = {
-      {"training.ddp.comm_state_option.start_powerSGD_iter", "500"},
-      {"training.ddp.comm_state_option.warm_start", "true"}};
-  EXPECT_EQ(
-      changed_settings(before, now),
-      std::vector<std::string>{"training.ddp.comm_state_option.start_powerSGD_iter was 1000 and is 500"});
 }
 
 }  // namespace

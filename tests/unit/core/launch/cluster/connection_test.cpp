@@ -1,6 +1,8 @@
 #include "core/launch/cluster/connection.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,6 +36,19 @@ TEST(ConnectionTest, MessagesArriveWholeAndInOrder) {
   EXPECT_EQ(got[0].at("large"), large);
   EXPECT_EQ(got[1].at("last"), 1);
   EXPECT_FALSE(here.wants_to_write());
+}
+
+TEST(ConnectionTest, TheKernelEndsASilentConnectionUntilHeartbeatsDecide) {
+  Connection connection(Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  const auto limit = [&connection] {
+    int milliseconds = -1;
+    socklen_t size = sizeof milliseconds;
+    ::getsockopt(connection.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &size);
+    return milliseconds;
+  };
+  EXPECT_GT(limit(), 0);
+  connection.outgoing()->leave_losses_to_heartbeats();
+  EXPECT_EQ(limit(), 0);
 }
 
 TEST(ConnectionTest, AMessageIsDeliveredWhenTheOtherSideHasIt) {
