@@ -20,10 +20,35 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", ROOT / "build"))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--long", choices=("no", "only"), help="leave out the tests with the mark `long`, or run them alone")
+
+
 def pytest_ignore_collect(collection_path, config):
     """Without long tests, files that have no others are not even read: they import packages that only they need."""
-    leaves_out = config.option.markexpr == "not long" and collection_path.suffix == ".py"
+    leaves_out = config.getoption("--long") == "no" and collection_path.suffix == ".py"
     return True if leaves_out and "\npytestmark = pytest.mark.long\n" in collection_path.read_text() else None
+
+
+def is_long(item) -> bool:
+    """`long` is a mark of all cases of a test, or with but="ID" of all but one."""
+    case = item.callspec.id if hasattr(item, "callspec") else None
+    return any("but" not in mark.kwargs or mark.kwargs["but"] != case for mark in item.iter_markers("long"))
+
+
+def pytest_collection_modifyitems(config, items):
+    if (wanted := config.getoption("--long")) is None:
+        return
+    cases = {}
+    for item in items:
+        for mark in item.iter_markers("long"):
+            if "but" in mark.kwargs:
+                cases.setdefault((item.path, item.originalname, mark.kwargs["but"]), set()).add(item.callspec.id)
+    if wrong := [key for key, ids in cases.items() if key[2] not in ids]:
+        raise pytest.UsageError(f"no test has the case that its mark `long` leaves out: {wrong}")
+    left_out = [item for item in items if is_long(item) != (wanted == "only")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if is_long(item) == (wanted == "only")]
 
 
 @pytest.fixture(scope="session")

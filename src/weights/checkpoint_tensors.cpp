@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/read/layout_parts.hpp"
 #include "ckpt/read/layouts.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"

@@ -160,6 +160,7 @@ HUGE = {
 }
 
 
+@pytest.mark.long(but="sparse .metadata")
 @pytest.mark.parametrize("kind", HUGE)
 def test_metadata_takes_no_more_memory_than_its_limit(accel_path, tmp_path, kind):
     path = HUGE[kind](tmp_path)

@@ -65,6 +65,7 @@ def config(directory, kind):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, said", [
     ("test_cli", "Successfully ran on 0 GPUs"), ("test_sync", "Distributed `no_sync` context manager"),
     ("test_script", "Num processes: 2"),

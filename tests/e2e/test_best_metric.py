@@ -68,6 +68,7 @@ CASES = {"loss": ("loss", 2, 0), "threshold": ("loss", 2, 0.3), "accuracy": ("ac
          "loss of a set": ("wiki_loss", 1, 0), "accuracy of a set": ("wiki_accuracy", 3, 0.02)}
 
 
+@pytest.mark.long(but="loss")
 @pytest.mark.parametrize("metric, patience, threshold", CASES.values(), ids=CASES)
 def test_a_run_stops_where_transformers_does(accel, tmp_path, full, metric, patience, threshold):
     expected = stop_of(full[metric], patience, threshold, metric.endswith("accuracy"))
@@ -81,6 +82,7 @@ def test_a_run_stops_where_transformers_does(accel, tmp_path, full, metric, pati
     assert saved["step"] == expected and saved["whole"] and (tmp_path / "out/export/model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_stops_at_the_same_step(accel, accel_path, tmp_path, full):
     patience = 3
     expected = stop_of(full["loss"], patience)
@@ -161,6 +163,7 @@ def first(values, steps):
     return {step: value for step, value in values.items() if step <= steps}
 
 
+@pytest.mark.long(but="True-loss-2")
 @pytest.mark.parametrize("metric, limit", [("loss", 2), ("accuracy", 1)])
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_the_best_is_kept_beside_the_newest(accel, tmp_path, full, metric, limit, asynchronous):
@@ -252,6 +255,7 @@ def test_losses_of_other_held_out_data_are_not_compared(accel, tmp_path):
     assert kept(accel, tmp_path) == (sorted({best, 6}), [best])
 
 
+@pytest.mark.long
 def test_a_kill_never_leaves_a_run_without_its_best_or_its_newest_checkpoints(accel, accel_path, tmp_path, full):
     """Rank 0 writes the manifest, renames, and removes old checkpoints; it is killed at points of all of them."""
     keys = {"max_steps": 6, "checkpoint": {"every": 1, "total_limit": 2, "keep_best": True, "resume": "auto"}}

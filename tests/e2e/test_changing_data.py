@@ -29,6 +29,7 @@ def start(accel_path, directory, **keys):
     return train_runs.start(accel_path, train_runs.config(directory, RANKS, directory / "data.txt", **{"max_steps": 100_000, **keys}), directory)
 
 
+@pytest.mark.long(but="cut_within_the_last_page-it had 20000 bytes and has 19900")
 @pytest.mark.parametrize("change, said", [
     (cut_within_the_last_page, f"it had {BYTES} bytes and has {BYTES - 100}"),
     (cut_by_pages, f"it had {BYTES} bytes and has 100"),
@@ -59,6 +60,7 @@ def test_a_table_that_shrinks(accel_path, tmp_path):
     assert f"data file '{path}' has changed while the run reads it: it had " in output
 
 
+@pytest.mark.long
 def test_a_file_that_is_only_touched_or_replaced_is_read_on(accel_path, tmp_path):
     """Jobs that keep files from being deleted touch them. What replaces a file under its name is for the next run."""
     train_runs.export(tmp_path / "gpt.pt")

@@ -36,6 +36,7 @@ def last(directory):
     return directory / f"out/checkpoints/checkpoint_{3 * N}"
 
 
+@pytest.mark.long(but="LOCAL_STATE_DICT")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_with_another_form_goes_on_bit_for_bit(accel, sharded, tmp_path, form):
     options, names = FORMS[form]
@@ -54,6 +55,7 @@ def test_a_run_with_another_form_goes_on_bit_for_bit(accel, sharded, tmp_path, f
         accel("diff", ours, last(sharded) / f"{part}_0")
 
 
+@pytest.mark.long(but="FULL_STATE_DICT")
 @pytest.mark.parametrize("form", FORMS)
 def test_what_each_rank_has_for_itself_stays(accel, tmp_path, form):
     """Running statistics of rank 1 are neither part of the model nor in its way."""
@@ -118,6 +120,7 @@ def test_the_configuration_of_the_model_is_exported_with_it(accel, tmp_path):
     accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_4/pytorch_model_fsdp_0")
 
 
+@pytest.mark.long
 def test_weights_of_an_earlier_end_are_not_taken_for_those_of_this_one(accel, tmp_path):
     """A run that goes on ends between its last checkpoint and the export: a copy fails, which only the export makes."""
     resume_cases.prepare(tmp_path, CASE)
@@ -203,6 +206,7 @@ class WithPrior(torch.nn.Module):
         return self.head(self.block(self.embed(input_ids) * self.prior))
 
 
+@pytest.mark.long(but="SHARDED_STATE_DICT")
 @pytest.mark.parametrize("form", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
 def test_weights_that_are_called_like_moments_are_saved_resumed_and_exported(accel, tmp_path, form):
     resume_cases.prepare(tmp_path, {})

@@ -39,6 +39,7 @@ class Net(torch.nn.Module):
         return self.head(x)
 
 
+@pytest.mark.long(but="sharded-shm-in another order")
 @pytest.mark.parametrize("both", [True, False], ids=["in another order", "on some ranks only"])
 @pytest.mark.parametrize("backend", ["shm", "gloo"])
 @pytest.mark.parametrize("fsdp", [

@@ -92,21 +92,26 @@ def gpt(dropout=0.0, kind=train_runs.GPT):
     return model
 
 
+# A model for each precision, and one with dropout that keeps nothing that it can compute again.
+MODELS = {
+    "float32": (lambda: gpt(kind=Turned), torch.float32, {}),
+    "bfloat16": (gpt, torch.bfloat16, {}),
+    "autocast": (lambda: gpt(kind=Turning), torch.float32, {"compile_autocast": torch.bfloat16}),
+    "both": (lambda: gpt(kind=Turning), torch.bfloat16, {"compile_autocast": torch.bfloat16}),
+    "dropout": (lambda: gpt(0.2), torch.float32, {"compile_memory": 0.0}),
+}
+
+
 @pytest.fixture(scope="session")
-def models(made_once):
-    """Returns a directory with a model for each precision, and one with dropout that keeps nothing that it can compute again.
-    Each has compiled code."""
+def file_of(made_once):
+    """file_of(NAME) is the file of a model with compiled code. It takes half a minute to make, once."""
 
-    def make(folder):
+    def make(name, folder):
+        model, dtype, options = MODELS[name]
         ids = torch.zeros(4, train_runs.SIZES["length"], dtype=torch.long)
-        for name, model, dtype, options in (("float32", gpt(kind=Turned), torch.float32, {}),
-                                            ("bfloat16", gpt(), torch.bfloat16, {}),
-                                            ("autocast", gpt(kind=Turning), torch.float32, {"compile_autocast": torch.bfloat16}),
-                                            ("both", gpt(kind=Turning), torch.bfloat16, {"compile_autocast": torch.bfloat16}),
-                                            ("dropout", gpt(0.2), torch.float32, {"compile_memory": 0.0})):
-            export(model, ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None, **options)
+        export(model(), ids, folder / f"{name}.pt2", dtype=dtype, compile=True, check=False, say=lambda text: None, **options)
 
-    return made_once("compiled_models", make)
+    return lambda name: made_once(f"compiled_{name}", lambda folder: make(name, folder)) / f"{name}.pt2"
 
 
 def launch(accel, directory, model, *flags, processes=2, compiled=True, code=0, env=None, **training):
@@ -131,12 +136,13 @@ FORMS = {"float32": ("no", {}), "bfloat16": ("bf16", {}), "autocast": ("bf16", {
          "both": ("bf16", {"fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Rotated"})}
 
 
+@pytest.mark.long(but="float32-2")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("form", FORMS)
-def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, form, processes):
+def test_losses_are_those_of_the_interpreter(accel, file_of, tmp_path, form, processes):
     precision, options = FORMS[form]
     options = {"processes": processes, **(options if processes > 1 or form != "autocast" else {"distributed_type": "NO"})}
-    run = models / f"{form}.pt2", "--mixed-precision", precision
+    run = file_of(form), "--mixed-precision", precision
     found = losses(accel, tmp_path / "compiled", *run, **options)
     expected = losses(accel, tmp_path / "plain", *run, compiled=False, **options)
     assert len(found) == STEPS
@@ -144,65 +150,70 @@ def test_losses_are_those_of_the_interpreter(accel, models, tmp_path, form, proc
     assert expected[-1] < expected[0] - 0.5  # The model learns, so that equal losses mean equal gradients.
 
 
+@pytest.mark.long(but="float32")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast", "both"])
-def test_the_code_computes_with_vectors(models, dtype):
+def test_the_code_computes_with_vectors(file_of, dtype):
     """The error function of one number is libm's. That of a vector calls an exponential in libtorch, Sleef's."""
-    with zipfile.ZipFile(models / f"{dtype}.pt2") as archive:
+    with zipfile.ZipFile(file_of(dtype)) as archive:
         code = [archive.read(name) for name in archive.namelist() if name.endswith("_forward.so")]
     assert len(code) == 1
     assert b"Sleef_exp" in code[0]
 
 
-def test_recomputation_draws_the_same_dropout(accel, models, tmp_path):
-    plain = losses(accel, tmp_path / "plain", models / "dropout.pt2")
-    again = losses(accel, tmp_path / "again", models / "dropout.pt2")
-    recomputed = losses(accel, tmp_path / "recomputed", models / "dropout.pt2",
+@pytest.mark.long
+def test_recomputation_draws_the_same_dropout(accel, file_of, tmp_path):
+    plain = losses(accel, tmp_path / "plain", file_of("dropout"))
+    again = losses(accel, tmp_path / "again", file_of("dropout"))
+    recomputed = losses(accel, tmp_path / "recomputed", file_of("dropout"),
                         **{"fsdp_config.fsdp_activation_checkpointing": True})
     assert plain == again == recomputed
-    other = losses(accel, tmp_path / "other", models / "dropout.pt2", seed=43)
+    other = losses(accel, tmp_path / "other", file_of("dropout"), seed=43)
     assert other[0] != plain[0]
 
 
-def test_a_run_that_goes_on_has_the_bits_of_one_that_was_not_stopped(accel, models, tmp_path):
-    whole = losses(accel, tmp_path / "whole", models / "dropout.pt2", gradient_accumulation_steps=2)
+@pytest.mark.long
+def test_a_run_that_goes_on_has_the_bits_of_one_that_was_not_stopped(accel, file_of, tmp_path):
+    whole = losses(accel, tmp_path / "whole", file_of("dropout"), gradient_accumulation_steps=2)
     options = {"gradient_accumulation_steps": 2, "checkpoint": {"every": 5, "resume": "auto"}}
     first = {**options, "lr_scheduler.total_steps": STEPS, "max_steps": 10}
-    losses(accel, tmp_path / "parts", models / "dropout.pt2", **first)
-    said = launch(accel, tmp_path / "parts", models / "dropout.pt2", **{**options, "lr_scheduler.total_steps": STEPS})
+    losses(accel, tmp_path / "parts", file_of("dropout"), **first)
+    said = launch(accel, tmp_path / "parts", file_of("dropout"), **{**options, "lr_scheduler.total_steps": STEPS})
     assert "dynamo_config.backend" not in said
     assert train_runs.metrics(tmp_path / "parts") == whole
-    said = launch(accel, tmp_path / "parts", models / "dropout.pt2", compiled=False,
+    said = launch(accel, tmp_path / "parts", file_of("dropout"), compiled=False,
                   **{**options, "lr_scheduler.total_steps": STEPS, "max_steps": STEPS + 1})
     assert "dynamo_config.backend was INDUCTOR and is NO" in said
 
 
-def test_memory_that_units_free_is_not_read(accel, models, tmp_path):
+@pytest.mark.long
+def test_memory_that_units_free_is_not_read(accel, file_of, tmp_path):
     """With ACCEL_POISON what is freed becomes NaN."""
-    plain = losses(accel, tmp_path / "plain", models / "dropout.pt2", max_steps=3)
-    assert losses(accel, tmp_path / "poison", models / "dropout.pt2", max_steps=3, env={"ACCEL_POISON": "1"}) == plain
+    plain = losses(accel, tmp_path / "plain", file_of("dropout"), max_steps=3)
+    assert losses(accel, tmp_path / "poison", file_of("dropout"), max_steps=3, env={"ACCEL_POISON": "1"}) == plain
 
 
-def test_ranks_with_whole_copies_run_compiled_code(accel, models, tmp_path):
-    found = losses(accel, tmp_path / "compiled", models / "float32.pt2", distributed_type="MULTI_CPU")
-    expected = losses(accel, tmp_path / "plain", models / "float32.pt2", distributed_type="MULTI_CPU", compiled=False)
+def test_ranks_with_whole_copies_run_compiled_code(accel, file_of, tmp_path):
+    found = losses(accel, tmp_path / "compiled", file_of("float32"), distributed_type="MULTI_CPU")
+    expected = losses(accel, tmp_path / "plain", file_of("float32"), distributed_type="MULTI_CPU", compiled=False)
     assert found == pytest.approx(expected, abs=ROUNDING["float32"])
 
 
-def test_evaluation_runs_the_operators_of_the_model(accel, models, tmp_path):
+@pytest.mark.long
+def test_evaluation_runs_the_operators_of_the_model(accel, file_of, tmp_path):
     """The first evaluation comes before a step could change a weight, and has the bits of a run without compiled code."""
     (tmp_path / "eval.txt").write_text(train_runs.TEXT.read_text()[:4000])
     options = {"lr_scheduler": {"type": "constant_with_warmup", "warmup_steps": 3}, "max_steps": 1, "eval_every": 1,
                "data.eval": {"format": "text", "path": str(tmp_path / "eval.txt"), "sequence_length": 32}}
     for name, compiled in (("compiled", True), ("plain", False)):
-        launch(accel, tmp_path / name, models / "dropout.pt2", compiled=compiled, **options)
+        launch(accel, tmp_path / name, file_of("dropout"), compiled=compiled, **options)
     found, expected = (train_runs.metrics(tmp_path / name, "eval_loss") for name in ("compiled", "plain"))
     assert found == expected and len(found) == 1
 
 
-def changed(models, tmp_path, change):
+def changed(file_of, tmp_path, change):
     """Returns a copy of a model with another description of its code."""
     path = tmp_path / "changed.pt2"
-    with zipfile.ZipFile(models / "float32.pt2") as source, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as copy:
+    with zipfile.ZipFile(file_of("float32")) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as copy:
         for item in source.infolist():
             data = source.read(item)
             if item.filename.endswith("extra/compiled.json"):
@@ -213,14 +224,15 @@ def changed(models, tmp_path, change):
     return path
 
 
+@pytest.mark.long(but="torch-2.10.0-is for torch 2.10.0, and this run has 2.")
 @pytest.mark.parametrize("key, value, said", [
     ("torch", "2.10.0", "is for torch 2.10.0, and this run has 2."),
     ("instruction_set", "x86-64-v9", "x86-64-v9"),
     ("dtype", "bfloat16", "is for the dtype bfloat16, and this run has float32"),
     ("autocast", "bfloat16", "is for the dtype float32 under autocast to bfloat16, and this run has float32"),
 ])
-def test_code_for_something_else_is_refused_or_left_out(accel, models, tmp_path, key, value, said):
-    path = changed(models, tmp_path, lambda description: description.update({key: value}))
+def test_code_for_something_else_is_refused_or_left_out(accel, file_of, tmp_path, key, value, said):
+    path = changed(file_of, tmp_path, lambda description: description.update({key: value}))
     assert said in launch(accel, tmp_path / "refused", path, code=2 if key in ("dtype", "autocast") else 6)
     plain = launch(accel, tmp_path / "warned", path, compiled={"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, max_steps=2)
     assert said in plain and "no layer runs compiled code" in plain
@@ -229,28 +241,28 @@ def test_code_for_something_else_is_refused_or_left_out(accel, models, tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["FSDP", "MULTI_CPU"])  # The layers are units, or are not.
-def test_sizes_of_a_call_are_compared(accel, models, tmp_path, kind):
+def test_sizes_of_a_call_are_compared(accel, file_of, tmp_path, kind):
     def widen(description):
         for tensor in description["packages"][0]["takes"]:
             if "input" in tensor:
                 tensor["shape"][-1] += 1
 
-    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6, distributed_type=kind)
+    said = launch(accel, tmp_path / "run", changed(file_of, tmp_path, widen), code=6, distributed_type=kind)
     assert "the compiled code of 'blocks.0' takes input 0 as float32" in said
     assert "export the model again with --compile" in said
 
 
-def test_a_unit_inside_a_compiled_layer_is_refused(accel, models, tmp_path):
+def test_a_unit_inside_a_compiled_layer_is_refused(accel, file_of, tmp_path):
     inside = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Attention"}
-    said = launch(accel, tmp_path / "run", models / "float32.pt2", code=2, **inside)
+    said = launch(accel, tmp_path / "run", file_of("float32"), code=2, **inside)
     assert "'blocks.0' runs compiled code, and nothing gathers the unit 'blocks.0.attention' inside it" in said
 
 
-def test_sizes_of_a_gradient_are_compared(accel, models, tmp_path):
+def test_sizes_of_a_gradient_are_compared(accel, file_of, tmp_path):
     def widen(description):
         description["packages"][0]["output_gradients"][0]["shape"][-1] += 1
 
-    said = launch(accel, tmp_path / "run", changed(models, tmp_path, widen), code=6)
+    said = launch(accel, tmp_path / "run", changed(file_of, tmp_path, widen), code=6)
     assert "the compiled code of 'blocks.0' takes the gradient of output 1 as float32" in said
 
 
@@ -263,20 +275,20 @@ def test_a_model_without_code_is_refused(accel, tmp_path):
     ({"dynamo_config": {"dynamo_backend": "ONNXRT"}}, [], "asks for another backend of Python's torch.compile"),
     ({**COMPILED, "fp8_config": {"enable_fsdp_float8_all_gather": False}}, ["--mixed-precision", "fp8"], "and not with 'mixed_precision: fp8'"),
 ])
-def test_contradictions_are_refused(accel, models, tmp_path, changes, flags, said):
-    assert said in launch(accel, tmp_path / "run", models / "float32.pt2", *flags, compiled=changes, code=2)
+def test_contradictions_are_refused(accel, file_of, tmp_path, changes, flags, said):
+    assert said in launch(accel, tmp_path / "run", file_of("float32"), *flags, compiled=changes, code=2)
 
 
 @pytest.mark.parametrize("backend", ["NO", "EAGER", "aot_eager"])
-def test_backends_that_compile_nothing_have_no_effect(accel, models, tmp_path, backend):
-    said = launch(accel, tmp_path / "run", models / "float32.pt2", compiled={"dynamo_backend": backend}, max_steps=1)
+def test_backends_that_compile_nothing_have_no_effect(accel, file_of, tmp_path, backend):
+    said = launch(accel, tmp_path / "run", file_of("float32"), compiled={"dynamo_backend": backend}, max_steps=1)
     assert "compiled code" not in said
 
 
-def test_inspect_and_import_keep_the_code(accel, models, tmp_path):
-    assert "compiled    2 layers of Block (" in accel("inspect", models / "float32.pt2").stdout
-    accel("import", models / "float32.pt2", tmp_path / "imported.pt")
+def test_inspect_and_import_keep_the_code(accel, file_of, tmp_path):
+    assert "compiled    2 layers of Block (" in accel("inspect", file_of("float32")).stdout
+    accel("import", file_of("float32"), tmp_path / "imported.pt")
     assert "compiled    2 layers of Block (" in accel("inspect", tmp_path / "imported.pt").stdout
-    assert torch.export.load(models / "float32.pt2").module() is not None  # torch reads the file, and runs no code of it.
+    assert torch.export.load(file_of("float32")).module() is not None  # torch reads the file, and runs no code of it.
     found = losses(accel, tmp_path / "run", tmp_path / "imported.pt", max_steps=3)
-    assert found == losses(accel, tmp_path / "pt2", models / "float32.pt2", max_steps=3)
+    assert found == losses(accel, tmp_path / "pt2", file_of("float32"), max_steps=3)

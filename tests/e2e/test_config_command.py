@@ -179,6 +179,7 @@ def test_a_graph_in_float32_gets_no_advice_of_16_bits(accel, tmp_path):
     assert yaml.safe_load(text)["mixed_precision"] == "no" and "its graph computes in float32" in text and "bf16" not in text
 
 
+@pytest.mark.long(but="noted")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_configuration_trains(accel, tmp_path, kind):
     _, config = made(accel, tmp_path, kind)

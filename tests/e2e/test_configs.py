@@ -17,6 +17,7 @@ def names():
     return sorted({path.stem for path in CONFIGS.glob("*.yaml")} - with_a_model)
 
 
+@pytest.mark.long(but="cpu")
 @pytest.mark.parametrize("name", names())
 def test_a_ready_configuration_trains(accel, tmp_path, name):
     model = train_runs.export(tmp_path / "gpt.pt")

@@ -82,6 +82,7 @@ class CrashRunner(Runner):
         return f"left behind: {sorted(set(raw) - set(before))}, missing: {sorted(set(before) - set(raw))}"
 
 
+@pytest.mark.long(but="merge-weights")
 @pytest.mark.parametrize("name", CASES)
 def test_every_point_in_every_mode(accel_path, fault_template, name):
     case = CASES[name]

@@ -30,6 +30,7 @@ def test_it_loads_and_has_the_nccl_backend(module):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 def test_it_was_compiled_with_the_nccl_of_libtorch_and_finds_one_that_fits(module):
     """Compares the NCCL versions of the headers, libtorch and the library. NcclVersionTest tests accel's check."""
     code = f"""import ctypes

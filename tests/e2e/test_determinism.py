@@ -56,6 +56,7 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.long(but="FSDP")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_run_has_the_same_bits_twice(accel, tmp_path, model, case):
     for name in ("first", "second"):
@@ -68,6 +69,7 @@ def test_a_run_has_the_same_bits_twice(accel, tmp_path, model, case):
     assert [name for name in files if files[name] != again[name]] == []
 
 
+@pytest.mark.long
 def test_another_seed_gives_other_bits(accel, tmp_path, model):
     """The comparison above would not notice a run that ignores what is random."""
     for name, seed in (("first", 42), ("second", 43)):
@@ -76,6 +78,7 @@ def test_another_seed_gives_other_bits(accel, tmp_path, model):
     assert first[0]["loss"] != second[0]["loss"]
 
 
+@pytest.mark.long
 def test_units_gathered_further_ahead_change_no_bit(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt", **{**SIZES, "layers": 6})
     for depth in (1, 3):

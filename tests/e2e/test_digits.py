@@ -13,6 +13,7 @@ def example(directory, *arguments):
     return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.long
 def test_digits_are_classified(accel, tmp_path):
     example(tmp_path)
     accel("launch", train_runs.ROOT / "configs/digits.yaml")

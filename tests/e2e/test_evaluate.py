@@ -69,6 +69,7 @@ def test_a_checkpoint_is_evaluated_as_in_its_training_and_as_by_torch(accel, tmp
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
 
 
+@pytest.mark.long
 def test_the_newest_checkpoint_and_other_data(accel, tmp_path, run):
     newest = str(tmp_path / "out/checkpoints/checkpoint_6")
     assert evaluate(accel, run)["weights"] == evaluate(accel, run, tmp_path / "out")["weights"] == newest

@@ -13,6 +13,7 @@ import train_runs
 EXAMPLE = train_runs.ROOT / "examples/finetune"
 
 
+@pytest.mark.long
 def test_a_model_is_tuned_on_chats(accel, accel_path, tmp_path):
     programs = [str(accel_path.parent), str(train_runs.ROOT / "tools/export"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     environment = {**os.environ, "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "PATH": os.pathsep.join(programs), "STEPS": "30"}

@@ -65,6 +65,7 @@ def test_its_bench_finds_its_files(bundle):
     assert "--models" in run(bundle, sys.executable, "bench/gpu_step.py", "--help", cwd=bundle)
 
 
+@pytest.mark.long
 def test_its_one_command_runs_every_stage_and_says_what_failed(bundle, tmp_path):
     """Without a GPU each stage fails for want of one, and the sanitizer's are skipped by name if it is not there."""
     if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):

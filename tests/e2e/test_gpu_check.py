@@ -66,6 +66,7 @@ def test_a_stage_that_takes_too_long_ends_with_its_children_and_the_time_of_all_
     assert (found["long"]["why"], found["late"]["status"]) == ("timed out", "not run")
 
 
+@pytest.mark.long
 def test_tests_of_which_none_passed_are_no_success(tmp_path):
     for name, body in (("passes", "pass"), ("skips", "import pytest; pytest.skip('why')"), ("fails", "assert 0")):
         (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")
@@ -87,6 +88,7 @@ def test_numbers_of_a_benchmark_are_in_the_summary(tmp_path, capsys):
     assert "accel: 1234 tokens/s, MFU 45.7%, 2.00 GB, host 12.3 ms" in said and "MFU unknown" in said
 
 
+@pytest.mark.long
 def test_every_test_of_the_suite_is_in_one_stage(accel_path):
     def collected(command):
         words = [word for word in command if not word.startswith("--junitxml") and word not in ("-n", "-q")]
@@ -100,6 +102,7 @@ def test_every_test_of_the_suite_is_in_one_stage(accel_path):
     assert sorted(sum(found.values(), [])) == sorted(collected([sys.executable, "-m", "pytest", "tests/gpu", "-m", "not sim"]))
 
 
+@pytest.mark.long(but="gloo-2")
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_the_collectives_of_cpu_ranks_are_those_that_nccl_is_asked_for(accel, accel_path, backend, ranks):

@@ -103,6 +103,7 @@ def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= 200
 
 
+@pytest.mark.long(but="training")
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run(page, after_readme, accel_path, tmp_path):
     folder = tmp_path / "page"

@@ -73,6 +73,7 @@ def training(directory, second, skips, **more):
 needs_stacks = pytest.mark.skipif(not shutil.which("eu-stack"), reason="eu-stack (elfutils) is not installed")
 
 
+@pytest.mark.long
 @needs_stacks
 def test_a_rank_that_does_not_leave_a_unit_is_named(accel, tmp_path):
     said = accel("launch", training(tmp_path, Endless(), False), code=6).stderr
@@ -88,6 +89,7 @@ def test_a_rank_that_does_not_leave_a_unit_is_named(accel, tmp_path):
     assert not re.search(r"no stack", said)
 
 
+@pytest.mark.long
 def test_a_rank_that_skips_a_collective_is_named(accel, tmp_path):
     """In Gloo, which does not see that the ranks call different operations. Shared memory does."""
     config = training(tmp_path, Layer(), True, **{"launch.backend": "gloo"})
@@ -143,11 +145,13 @@ def test_a_deadlocked_python_program_is_shown(accel, tmp_path):
     assert "program.py" in said or "PyThread_acquire_lock" in said
 
 
+@pytest.mark.long
 def test_long_work_with_output_is_not_a_hang(accel, tmp_path):
     accel("launch", "--cpu", "--num-processes", "2", "--hang-timeout", "2", "--", "sh", "-c",
           "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done")
 
 
+@pytest.mark.long
 def test_doctor_shows_a_run_live_and_after_its_end(accel, accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     run = Run(accel_path, tmp_path, train_runs.config(tmp_path, 2, max_steps=100000))

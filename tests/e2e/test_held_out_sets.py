@@ -46,6 +46,7 @@ def run(accel_path, tmp_path_factory):
     return directory, config, said
 
 
+@pytest.mark.long
 def test_each_set_has_what_torch_computes(accel, tmp_path, run):
     directory, config, _ = run
     for step in (3, 6):
@@ -94,6 +95,7 @@ def test_log_watch_report_and_check_show_each_set(accel, run):
     assert last[""] in [value for value in story.get("run", story).values() if isinstance(value, float)]
 
 
+@pytest.mark.long
 def test_tensorboard_has_a_tag_for_each_set(run):
     tags = curves(run[0] / "out/tensorboard")
     for name in ("wiki", "code"):

@@ -51,6 +51,7 @@ def end(run):
     return said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("locks", "kernel"), [([], None), (["local_locks"], None), (["local_locks"], "one")],
                          ids=["shared", "local", "containers"])
 def test_one_of_two_runs_that_begin_together_is_refused(accel_path, two_hosts, tmp_path, locks, kernel):
@@ -65,6 +66,7 @@ def test_one_of_two_runs_that_begin_together_is_refused(accel_path, two_hosts, t
     assert not (tmp_path / "shared/logs/.lock").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("locks", [[], ["local_locks"]], ids=["shared", "local"])
 def test_a_run_is_taken_over_from_a_host_that_is_gone_and_ended_when_it_comes_back(accel_path, two_hosts, tmp_path, locks):
     hosts = named(two_hosts, tmp_path, *locks)
@@ -137,6 +139,7 @@ def test_output_to_a_file_that_cannot_be_written_for_a_while_holds_up_nothing_el
     run.assert_nobody_is_left()
 
 
+@pytest.mark.long
 def test_a_lock_whose_record_cannot_be_read_for_a_while_has_its_owner(accel_path, two_hosts, tmp_path):
     """The locks of the hosts do not reach each other, so that the record alone keeps the second run away."""
     first, second = named(two_hosts, tmp_path, "local_locks")
@@ -153,6 +156,7 @@ def test_a_lock_whose_record_cannot_be_read_for_a_while_has_its_owner(accel_path
     assert owning.finish()[0] == 143
 
 
+@pytest.mark.long
 def test_a_machine_whose_file_server_stalls_is_not_lost(machines, two_hosts):
     """Its launcher waits for longer than launch.heartbeat_timeout while it makes the directories of its logs."""
     server, _ = two_hosts()
@@ -178,6 +182,7 @@ def is_ending(run):
     return "State:\tZ" in status or pending >> (signal.SIGKILL - 1) & 1 == 1
 
 
+@pytest.mark.long(but="the log")
 @pytest.mark.parametrize("also", [[], [".lock"]], ids=["the log", "all"])
 def test_a_second_signal_ends_a_launcher_that_waits_for_the_file_system(accel_path, two_hosts, tmp_path, also):
     host = named(two_hosts, tmp_path)[0]

@@ -81,6 +81,7 @@ def test_a_signal_at_every_point_of_a_launch(accel_path, tmp_path):
     assert codes == sorted(codes, reverse=True) and set(codes) == {143, 0}, list(zip(calls, codes))
 
 
+@pytest.mark.long(but="merge-weights")
 @pytest.mark.parametrize("name", CASES)
 def test_a_signal_at_every_point(accel_path, fault_template, name):
     runner = InterruptRunner(accel_path, CASES[name], fault_template)

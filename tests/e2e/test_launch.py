@@ -73,6 +73,7 @@ def test_the_workers_own_error_is_shown(launch):
     assert "  error: ValueError: bad batch\n" in result.stderr
 
 
+@pytest.mark.long
 def test_torch_elastics_record_is_understood(accel, tmp_path):
     (tmp_path / "train.py").write_text(
         "from torch.distributed.elastic.multiprocessing.errors import record\n"

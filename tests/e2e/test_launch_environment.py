@@ -109,6 +109,7 @@ def free_port():
         yield port
 
 
+@pytest.mark.long
 def test_a_program_that_runs_by_itself_has_no_place_in_a_world(dump, accel_path, environment, tmp_path):
     """Accelerate makes DistributedDataParallel of a program that has one."""
     (tmp_path / "c.yaml").write_text("distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 1\n")

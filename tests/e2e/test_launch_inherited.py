@@ -107,6 +107,7 @@ def test_closed_descriptors_of_a_program(accel_path, tmp_path, closed, script, c
     assert (tmp_path / "logs/attempt_0/rank_0/stdout.log").read_text() == "out\n"
 
 
+@pytest.mark.long(but="none")
 @pytest.mark.parametrize("closed", CLOSED, ids=lambda closed: "".join(map(str, closed)) or "none")
 def test_closed_descriptors_of_a_training(accel_path, tmp_path, closed):
     train_runs.export(tmp_path / "gpt.pt")

@@ -37,6 +37,7 @@ def output_of_kind(kind, tmp_path):
     return writer, [reader]
 
 
+@pytest.mark.long(but="exec sleep 60-out-full disk")
 @pytest.mark.parametrize("kind", ["full disk", "no reader", "full pipe", "tty", "Ctrl-S"])
 @pytest.mark.parametrize("streams", ["out", "err", "both"])
 @pytest.mark.parametrize("script", ["exec sleep 60", "trap '' TERM; while :; do echo x; echo y >&2; done"])

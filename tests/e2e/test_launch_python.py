@@ -27,6 +27,7 @@ ranks_end.leave()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("libuv", [1, 0])
 def test_torch_distributed(accel, libuv):
     """Both servers of torch's store may listen on the port that the launcher holds."""
@@ -80,6 +81,7 @@ def test_a_script_that_is_not_there_is_said_once(accel):
     assert said.startswith("accel: error: the script 'missing.py' does not exist\n")
 
 
+@pytest.mark.long
 def test_accelerate_makes_no_fsdp_on_cpus_and_accel_says_so(accel, tmp_path):
     (tmp_path / "c.yaml").write_text("distributed_type: FSDP\nuse_cpu: true\nnum_processes: 2\nmain_process_port: 0\n"
                                      "fsdp_config: {fsdp_version: 2}\n")
@@ -89,6 +91,7 @@ def test_accelerate_makes_no_fsdp_on_cpus_and_accel_says_so(accel, tmp_path):
     assert "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program" in result.stderr
 
 
+@pytest.mark.long(but="broadcast3-0")
 @pytest.mark.parametrize("broadcast, code", [({}, 6), ({"sync_module_states": False}, 6), ({"cpu_ram_efficient_loading": False}, 6),
                                              ({"sync_module_states": False, "cpu_ram_efficient_loading": False}, 0)])
 def test_accelerate_fails_with_fsdp_1_on_cpus_and_accel_says_so(accel, tmp_path, broadcast, code):

@@ -78,6 +78,7 @@ def without_parts(lines):
     return [line for line in without_times(lines) if " on rank 0: " not in line]
 
 
+@pytest.mark.long
 def test_the_status_moves_and_leaves_nothing(accel, accel_path, tmp_path, training):
     config = training(max_steps=1000, log_every=200)
     run = OnTerminal(accel_path, tmp_path, config)
@@ -153,6 +154,7 @@ def test_a_second_signal_leaves_no_status(accel_path, tmp_path, training):
     assert code == 143 and drawn("\n".join(screen)) == [], screen
 
 
+@pytest.mark.long(but="()-{'CI': 'true'}")
 @pytest.mark.parametrize("arguments, env", [((), {"CI": "true"}), ((), {"TERM": "dumb"}), ((), {"TERM": ""}),
                                             (("--no-progress",), {}), (("--quiet",), {})], ids=str)
 def test_where_nothing_is_drawn(accel_path, tmp_path, training, arguments, env):
@@ -161,6 +163,7 @@ def test_where_nothing_is_drawn(accel_path, tmp_path, training, arguments, env):
     assert code == 0 and "\x1b" not in run.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job, is_drawn", [("& wait", False), ("", True)], ids=["background", "foreground"])
 def test_a_job_in_the_background_leaves_the_terminal_to_others(accel_path, tmp_path, training, job, is_drawn):
     pid, terminal = pty.fork()
@@ -183,6 +186,7 @@ def test_a_program_has_no_status(accel_path, tmp_path):
     assert run.finish() == (0, ["a", "b"]) and run.text == "a\r\nb\r\n"
 
 
+@pytest.mark.long
 def test_a_narrow_terminal_has_no_remains(accel_path, tmp_path, training):
     run = OnTerminal(accel_path, tmp_path, training(max_steps=1000, log_every=200), columns=30)
     code, screen = run.finish()

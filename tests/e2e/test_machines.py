@@ -49,6 +49,7 @@ def test_machines_may_have_different_numbers_of_ranks(machines):
     assert "[rank2] 2 1 3 2 1 2" in said_by(ended)[1] and "0 0 3 1 0 2" in said_by(ended)[0]
 
 
+@pytest.mark.long(but="2 machines")
 @pytest.mark.parametrize("count, options", [
     (2, {}),
     (4, {"processes": 4}),
@@ -111,6 +112,7 @@ def test_a_launcher_that_is_killed_ends_the_run(sleepers, victim):
         run.assert_nobody_is_left()
 
 
+@pytest.mark.long
 def test_a_machine_that_is_cut_off_ends_the_run_on_both_sides(sleepers):
     hosts, runs = sleepers
     hosts[1].cut_off()
@@ -205,6 +207,7 @@ def test_another_program_and_the_same_rank_twice(machines):
     assert codes(ended) == [2, 2, 2] and all("both have machine_rank: 1" in said for said in said_by(ended))
 
 
+@pytest.mark.long
 def test_who_is_missing_is_said(machines):
     hosts = machines(3)
     limits = ["--set", "launch.rendezvous_timeout=12", "--num-processes", 3, "--cpu", "--", "true"]
@@ -216,6 +219,7 @@ def test_who_is_missing_is_said(machines):
         assert "1 of 3 machines have not arrived within 12 s" in said and f"at {hosts[2].address}, 1 ranks, arrived after" in said
 
 
+@pytest.mark.long
 def test_a_machine_may_wait_longer_than_a_silence_that_counts_as_a_loss(machines):
     hosts = machines(3)
     common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--set", "launch.heartbeat_timeout=4",
@@ -227,6 +231,7 @@ def test_a_machine_may_wait_longer_than_a_silence_that_counts_as_a_loss(machines
     assert codes(ended) == [0, 0, 0], said_by(ended)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address, reason", [
     ("{0}", "Connection refused"), ("10.213.255.254", "No route to host|Connection timed out|Network is unreachable"),
     ("nobody.invalid", "'nobody.invalid' cannot be resolved|is not resolved")])
@@ -278,6 +283,7 @@ def test_contradictions(accel, flags, said):
     assert said in accel("launch", "--cpu", *flags, "--", "true", code=2).stderr
 
 
+@pytest.mark.long(but="15-143")
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_while_machines_are_awaited(machines, number, code):
     hosts = machines(3)
@@ -291,6 +297,7 @@ def test_a_signal_while_machines_are_awaited(machines, number, code):
     assert "machine 0 refuses to begin: " in said_by(ended)[1]
 
 
+@pytest.mark.long
 def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 2, output_dir="out")
@@ -315,6 +322,7 @@ def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines,
     assert not (tmp_path / "a/out/checkpoints").exists()
 
 
+@pytest.mark.long
 def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     hosts = machines(2)
@@ -334,6 +342,7 @@ def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
         assert f"process {stopped}: stopped" in report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("writer", [0, 3])
 def test_a_program_that_writes_on_one_rank_does_not_hang(machines, writer):
     """The other machine is silent for longer than launch.hang_timeout."""
@@ -343,6 +352,7 @@ def test_a_program_that_writes_on_one_rank_does_not_hang(machines, writer):
     assert codes(ended) == [0, 0], said_by(ended)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [0, 2])
 def test_a_program_that_is_silent_everywhere_hangs(machines, left):
     """Machine 0 decides, also if all of its ranks have ended."""

@@ -5,6 +5,7 @@ import resource
 import struct
 import subprocess
 
+import pytest
 import torch
 
 import train_runs
@@ -71,6 +72,7 @@ def write_run(tmp_path, processes):
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer"})
 
 
+@pytest.mark.long
 def test_ranks_train_with_less_memory_than_the_model(accel_path, tmp_path):
     result = launch(accel_path, write_run(tmp_path, RANKS))
     assert result.returncode == 0, result.stderr

@@ -29,6 +29,7 @@ def each_step(accel_path, tmp_path_factory):
     return directory, train_runs.metrics(directory), (begin, time.time())
 
 
+@pytest.mark.long
 def test_a_record_of_several_steps_has_the_mean_of_their_losses(accel, tmp_path, each_step):
     directory, losses, _ = each_step
     shutil.copy(directory / "gpt.pt", tmp_path)

@@ -127,6 +127,7 @@ def said_by(accel, directory, code=6, length=LENGTH, ranks=2, **options):
     return said
 
 
+@pytest.mark.long(but="scripted-")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
 @pytest.mark.parametrize("how", ["scripted", "traced", "imported"])
 def test_positions_that_the_model_does_not_have_are_named(accel, tmp_path, how, checkpointing):
@@ -147,6 +148,7 @@ def test_an_operator_that_fails_is_named_with_its_inputs_and_line(accel, tmp_pat
     assert f"line: {line_of('# the product')}" in said
 
 
+@pytest.mark.long(but="scripted-")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
 @pytest.mark.parametrize("how", ["scripted", "traced", "imported"])
 def test_an_operator_of_the_author_is_named_with_its_line(accel, tmp_path, how, checkpointing):
@@ -198,6 +200,7 @@ def test_a_scripted_models_own_dropout_stays(accel, tmp_path):
     assert abs(losses[0] - losses[1]) > 1e-6
 
 
+@pytest.mark.long(but="")
 @pytest.mark.parametrize("notes", [{}, {"shifts_labels": True}], ids=["", "noted"])
 def test_labels_are_not_shifted_twice(accel, tmp_path, notes):
     torch.manual_seed(0)

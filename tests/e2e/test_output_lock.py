@@ -3,6 +3,7 @@
 import json
 import signal
 
+import pytest
 import train_runs
 from launching import Run
 
@@ -51,6 +52,7 @@ def test_metrics_of_an_earlier_run_are_not_overwritten(accel, tmp_path):
     assert len(train_runs.metrics(tmp_path)) == 2
 
 
+@pytest.mark.long
 def test_a_lock_that_is_lost_between_two_attempts_ends_the_run_for_that_reason(accel_path, tmp_path):
     run = Run(accel_path, tmp_path, "--cpu", "--num-processes", 1, "--log-dir", tmp_path / "logs", "--set",
               "launch.lock_timeout=1", "--set", "launch.max_restarts=20", "--", "false")

@@ -49,6 +49,7 @@ def compare(accel_path, directory, models, ranks, variant, settings):
     assert base - planned_small + planned == pytest.approx(taken, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks, settings", [
     pytest.param(2, {}, id="full-2"),
     pytest.param(3, {}, id="full-3"),
@@ -63,6 +64,7 @@ def test_the_peak_is_within_a_tenth_of_the_plan(accel_path, tmp_path, models, ra
 
 
 # If most of the model is frozen, autocast's copies are a fifth of the plan.
+@pytest.mark.long(but="bf16-alone")
 @pytest.mark.parametrize("ranks, settings", [
     pytest.param(1, {"mixed_precision": "bf16", "distributed_type": "NO"}, id="bf16-alone"),
     pytest.param(2, {"mixed_precision": "fp16", "distributed_type": "MULTI_CPU", **SHORT}, id="fp16-data-parallel-2"),

@@ -219,6 +219,7 @@ RUNS = {
 }
 
 
+@pytest.mark.long(but="pictures")
 @pytest.mark.parametrize("case", RUNS)
 def test_what_can_run_is_not_refused(accel, tmp_path, models, case):
     options = RUNS[case](models)

@@ -22,6 +22,7 @@ def begun_in(found, outer, inner):
     return [sum(begin <= start < end for start, _ in times(found, inner)) for begin, end in times(found, outer)]
 
 
+@pytest.mark.long(but="shm-shm:_all_gather_base")
 @pytest.mark.parametrize("backend, gather", [("shm", "shm:_all_gather_base"), ("gloo", "gloo:all_gather")])
 def test_shows_units_collectives_and_their_overlap(accel, tmp_path, backend, gather):
     train_runs.export(tmp_path / "gpt.pt", layers=3, width=96)

@@ -72,6 +72,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.long(but="1")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_ranks_have_what_they_would_have_read(accel_path, tmp_path, files, layout):
     processes, settings = LAYOUTS[layout]

@@ -104,6 +104,7 @@ def require_scale(svg):
             assert slope * scale(point[value]) + offset == pytest.approx(point[coordinate], abs=0.05), svg.get("aria-label")
 
 
+@pytest.mark.long
 def test_the_numbers_of_a_page_are_those_of_metrics_jsonl(accel, runs, tmp_path):
     said = accel("report", runs / "a", "--output", tmp_path / "a.html").stdout
     assert said.startswith(f"{tmp_path}/a.html: 1 run, ")
@@ -194,6 +195,7 @@ def test_folders_that_are_not_runs(accel, runs, tmp_path):
     assert "required" in accel("report", code=2).stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme, back, first", [(1, "#f6f7f9", "#2563c9"), (0, "#14171c", "#6ea8ff")], ids=["light", "dark"])
 def test_a_browser_draws_the_page(accel, runs, tmp_path, scheme, back, first):
     """The browser paints the background and the curves in the colors of the scheme, and finds every table and chart."""

@@ -29,7 +29,7 @@ def workers(run, program=b"accel-worker"):
 
 
 def training(directory, **more):
-    return train_runs.config(directory, 2, **{"max_steps": 600, "checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"},
+    return train_runs.config(directory, 2, **{"max_steps": 300, "checkpoint": {"every": 25}, "lr_scheduler": {"type": "constant"},
                                               "log_every": 1, "launch.max_restarts": 3, **more})
 
 
@@ -47,19 +47,20 @@ def undisturbed(accel, directory):
     return losses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("resume", ["auto", "none"])
 def test_a_killed_rank_is_mended_by_a_restart(accel, accel_path, tmp_path, resume):
     train_runs.export(tmp_path / "gpt.pt")
     expected = undisturbed(accel, tmp_path)
     run = Run(accel_path, tmp_path, training(tmp_path, **{"checkpoint.resume": resume}), "--quiet")
-    for number, step in ((signal.SIGKILL, 100), (signal.SIGSEGV, 300)):
+    for number, step in ((signal.SIGKILL, 50), (signal.SIGSEGV, 150)):
         wait_for(lambda: (tmp_path / f"out/checkpoints/checkpoint_{step}").exists(), 60)
         os.kill(workers(run)[1], number)
     code, _, said = run.finish(120)
     assert code == 0, said
     assert train_runs.metrics(tmp_path) == expected
-    accel("diff", tmp_path / "undisturbed/checkpoints/checkpoint_600/pytorch_model_fsdp_0",
-          tmp_path / "out/checkpoints/checkpoint_600/pytorch_model_fsdp_0")
+    accel("diff", tmp_path / "undisturbed/checkpoints/checkpoint_300/pytorch_model_fsdp_0",
+          tmp_path / "out/checkpoints/checkpoint_300/pytorch_model_fsdp_0")
     assert "rank 1 of 2 failed: killed by SIGKILL" in said and "rank 1 of 2 failed: killed by SIGSEGV" in said
     assert "restart 1 of 3" in said and "restart 2 of 3" in said
     assert {path.name for path in (tmp_path / "out/logs").iterdir()} == {"attempt_0", "attempt_1", "attempt_2"}
@@ -105,11 +106,12 @@ def test_a_signal_is_not_a_failure_to_restart(accel_path, tmp_path):
     assert code == 143 and "restart" not in said
 
 
+@pytest.mark.long
 def test_all_machines_begin_again_when_a_rank_of_one_is_killed(machines, accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     expected = undisturbed(accel, tmp_path)
     runs = machines.launch(machines(2), training(tmp_path))
-    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_50").exists(), 60)
     os.kill(workers(runs[1])[0], signal.SIGKILL)
     ended = [run.finish(120) for run in runs]
     assert [code for code, _, _ in ended] == [0, 0], ended
@@ -118,13 +120,14 @@ def test_all_machines_begin_again_when_a_rank_of_one_is_killed(machines, accel, 
     assert all("restart 1 of 3" in said and " of 2 failed: " in said for _, _, said in ended)
 
 
+@pytest.mark.long
 def test_a_lost_machine_may_come_back(machines, accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     expected = undisturbed(accel, tmp_path)
     hosts = machines(2)
     config = training(tmp_path, **{"launch.heartbeat_timeout": 4})
     runs = machines.launch(hosts, config)
-    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_50").exists(), 60)
     os.kill(runs[1].pid, signal.SIGKILL)
     time.sleep(6)  # Longer than a silence that counts as a loss.
     again = machines.begin(hosts[1], tmp_path, "--num-machines", 2, "--machine-rank", 1, "--main-process-ip", hosts[0].address,
@@ -136,6 +139,7 @@ def test_a_lost_machine_may_come_back(machines, accel, tmp_path):
     runs[1].assert_nobody_is_left()
 
 
+@pytest.mark.long
 def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
     hosts = machines(3)
     runs = machines.launch(hosts, "--num-processes", 3, "--cpu", "--max-restarts", 2, "--set", "launch.rendezvous_timeout=5", "--",
@@ -153,12 +157,13 @@ def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
 ELASTIC = {"launch.min_machines": 2, "launch.last_call_timeout": 4, "launch.grace_period": 2}
 
 
+@pytest.mark.long
 def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
     """As if it had been begun again by hand with fewer ranks. The ranks behind the lost machine get other numbers."""
     train_runs.export(tmp_path / "gpt.pt")
     runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
-        "max_steps": 400, "checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"}, "log_every": 1, "launch.max_restarts": 1, **ELASTIC}))
-    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+        "max_steps": 200, "checkpoint": {"every": 25}, "lr_scheduler": {"type": "constant"}, "log_every": 1, "launch.max_restarts": 1, **ELASTIC}))
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_50").exists(), 60)
     (tmp_path / "config.yaml").write_text("the next run")  # The file is read once.
     os.kill(runs[1].pid, signal.SIGKILL)
     ended = [run.finish(120) for run in (runs[0], runs[2])]
@@ -166,17 +171,18 @@ def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
     for _, _, said in ended:
         assert "going on with 2 of 3 machines, of which 2 are enough (launch.min_machines): 2 ranks, not 3; a step takes 8 samples, not 12" in said
     assert "machine 1 of 2: ranks 1 to 1 of 2" in ended[1][2]
-    [step] = [int(number) for number in re.findall(r"resuming from '.*', step (\d+) of 400", ended[0][2])]
+    [step] = [int(number) for number in re.findall(r"resuming from '.*', step (\d+) of 200", ended[0][2])]
     losses = train_runs.metrics(tmp_path)
     (tmp_path / "out").rename(tmp_path / "elastic")
-    options = {"checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"}, "log_every": 1}
+    options = {"checkpoint": {"every": 25}, "lr_scheduler": {"type": "constant"}, "log_every": 1}
     accel("launch", train_runs.config(tmp_path, 3, max_steps=step, **options))
-    accel("launch", train_runs.config(tmp_path, 2, max_steps=400, **options))
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=200, **options))
     assert losses == pytest.approx(train_runs.metrics(tmp_path), abs=1e-5)
     for run in runs:
         run.assert_nobody_is_left()
 
 
+@pytest.mark.long
 def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines):
     hosts = machines(3)
     settings = [word for key, value in ELASTIC.items() for word in ("--set", f"{key}={value}")]
@@ -209,6 +215,7 @@ def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines
     assert "going on with 3 of 3 machines" in ended[0][2] and "6 ranks, not 4" in ended[0][2]
 
 
+@pytest.mark.long
 def test_a_layout_that_needs_all_machines_is_said(machines, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
@@ -221,6 +228,7 @@ def test_a_layout_that_needs_all_machines_is_said(machines, tmp_path):
     assert all("dp_replicate_size" in said for _, _, said in ended)
 
 
+@pytest.mark.long(but="0")
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_signal_while_a_lost_machine_is_awaited_ends_the_run(machines, victim):
     hosts = machines(3)

@@ -67,6 +67,7 @@ def require_equal(directory, reference):
     assert resume_cases.lines(directory) == resume_cases.lines(reference)
 
 
+@pytest.mark.long(but="plain")
 @pytest.mark.parametrize("name", CASES)
 def test_stopped_and_killed_runs_go_on_bit_for_bit(accel_path, uninterrupted, tmp_path, name):
     """The run stops after N steps, goes on, is killed while it writes its last checkpoint, and goes on again."""
@@ -108,6 +109,7 @@ OTHER_RANKS = {
 }
 
 
+@pytest.mark.long(but="plain")
 @pytest.mark.parametrize("name", OTHER_RANKS)
 def test_goes_on_with_another_number_of_ranks(accel_path, uninterrupted, tmp_path, name):
     """The samples go on where they stopped. With as many samples in a step, the losses are equal up to rounding."""
@@ -164,6 +166,7 @@ def damage(checkpoint, how):
         (checkpoint / "accel_manifest.json").write_text("{")
 
 
+@pytest.mark.long(but="a missing file")
 @pytest.mark.parametrize("how", ["a missing file", "a short file", "no manifest", "a broken manifest"])
 def test_a_checkpoint_that_is_not_whole_is_skipped_and_kept(accel_path, uninterrupted, stopped, how):
     damage(stopped / f"out/checkpoints/checkpoint_{2 * N}", how)
@@ -280,6 +283,7 @@ def long_config(directory, steps):
     return path
 
 
+@pytest.mark.long(but="SIGTERM")
 @pytest.mark.parametrize("name, to_group", [("SIGTERM", False), ("SIGUSR1", False), ("SIGUSR2", False),
                                             ("SIGTERM", True)],
                          ids=["SIGTERM", "SIGUSR1", "SIGUSR2", "SIGTERM to every process, as Slurm sends it"])
@@ -323,6 +327,7 @@ def test_no_thread_of_a_worker_runs_a_handler_of_a_stop_signal(accel_path, tmp_p
     assert process.returncode == 7
 
 
+@pytest.mark.long
 def test_gnu_timeout_preempts(accel_path, tmp_path):
     resume_cases.prepare(tmp_path, LONG)
     command = ["timeout", "--signal=USR1", "6", accel_path, "launch", long_config(tmp_path, 1_000_000)]
@@ -380,11 +385,15 @@ def test_a_failed_rank_still_ends_the_others_at_once(accel_path, tmp_path):
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.long
 def test_a_signal_in_an_evaluation_saves_and_the_run_that_goes_on_makes_it_up(accel, accel_path, tmp_path):
     """The learning rate follows the held-out loss, of which none counts as better, and halves with each evaluation."""
+    held_out = tmp_path / "held-out.txt"
+    held_out.write_bytes(train_runs.TEXT.read_bytes()[:100_000])  # An evaluation takes a second.
+
     def config(directory):
         return train_runs.config(directory, 2, max_steps=5, eval_every=2, **{
-            "data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32},
+            "data.eval": {"format": "text", "path": str(held_out), "sequence_length": 32},
             "lr_scheduler": {"type": "reduce_lr_on_plateau", "factor": 0.5, "patience": 0, "threshold": 0.9},
             "checkpoint": {"every": 5, "resume": "auto"}})
 

@@ -71,6 +71,7 @@ SHARDS = ["pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0/__1_0.distc
           "optimizer_0/__0_0.distcp", "optimizer_0/__1_0.distcp"]
 
 
+@pytest.mark.long(but="pytorch_model_fsdp_0/__0_0.distcp-0.03")
 @pytest.mark.parametrize("name, where", [(SHARDS[0], 0.03), (SHARDS[0], 0.9), (SHARDS[1], 0.5), (SHARDS[2], 0.5),
                                          (SHARDS[3], 0.03), (SHARDS[3], 0.9)])
 def test_a_changed_byte_of_a_shard_ends_the_launch_and_the_next_one_takes_the_older_checkpoint(
@@ -85,6 +86,7 @@ def test_a_changed_byte_of_a_shard_ends_the_launch_and_the_next_one_takes_the_ol
     assert f"resuming from '{stopped}/out/checkpoints/{OLDER}'" in launch_alone(accel, stopped)
 
 
+@pytest.mark.long(but="1")
 @pytest.mark.parametrize("processes", [1, 4])
 def test_other_ranks_than_those_that_wrote_a_shard_find_its_damage_together(accel, stopped, processes):
     path = newer(stopped) / SHARDS[3]
@@ -117,6 +119,7 @@ def test_a_damaged_checkpoint_that_is_named_or_the_only_one_stays(accel, stopped
     assert f"resuming from '{newer(stopped)}'" in said
 
 
+@pytest.mark.long(but="FULL_STATE_DICT-pytorch_model_fsdp.bin")
 @pytest.mark.parametrize("form, name", [("FULL_STATE_DICT", "pytorch_model_fsdp.bin"),
                                         ("LOCAL_STATE_DICT", "pytorch_model_fsdp_rank1.bin")])
 def test_other_forms_have_sums(accel, tmp_path, form, name):
@@ -288,6 +291,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_without_a_word(accel, stoppe
     assert f"resuming from '{checkpoint}'" in said and "resuming: " not in said
 
 
+@pytest.mark.long(but="1-")
 @pytest.mark.parametrize("below", ["", "pytorch_model_fsdp_0"])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_weights_of_a_damaged_checkpoint_are_refused(accel, stopped, below, processes):

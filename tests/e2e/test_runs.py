@@ -31,6 +31,7 @@ def listed(accel, *arguments):
     return json.loads(accel("runs", "--json", *arguments).stdout)["runs"]
 
 
+@pytest.mark.long
 def test_runs_that_have_ended(accel, launch, tmp_path):
     held_out = {"data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32},
                 "eval_every": 4}

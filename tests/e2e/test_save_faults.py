@@ -52,6 +52,7 @@ def names(tmp_path):
     return sorted(path.name for path in (tmp_path / "out/checkpoints").iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_full_disk_leaves_nothing_of_the_save_behind(accel, run, tmp_path, rank):
     """The error names the rank whose disk is full, and the unfinished checkpoint is removed at once."""
@@ -64,6 +65,7 @@ def test_a_full_disk_leaves_nothing_of_the_save_behind(accel, run, tmp_path, ran
         remove_checkpoints(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_leaves_a_whole_checkpoint_and_the_next_run_works(accel, run, tmp_path, rank):
     calls, second = calls_of(run, tmp_path, rank)
@@ -87,6 +89,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(run, tmp_
     assert names(tmp_path) == ["checkpoint_1.deleting", "checkpoint_2"]
 
 
+@pytest.mark.long(but="ENOSYS")
 @pytest.mark.parametrize("error", ["ENOSYS", "EOPNOTSUPP", "EINVAL"])
 def test_a_file_system_without_fsync_is_written(accel, run, tmp_path, error):
     faults = f"fail@sync:{error},fail@sync-dir:{error}"
@@ -98,6 +101,7 @@ def test_a_file_system_without_fsync_is_written(accel, run, tmp_path, error):
     accel("merge-weights", tmp_path / "out", tmp_path / "again", env={"ACCEL_FAULT": "fail@sync:EIO"}, code=1)
 
 
+@pytest.mark.long
 def test_a_failed_save_need_not_end_the_run(accel, run, tmp_path):
     """With on_failure: continue the run goes on after a warning, except if the last checkpoint fails."""
     calls, second = calls_of(run, tmp_path, 0)

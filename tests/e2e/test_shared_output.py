@@ -79,6 +79,7 @@ def go_on_and_compare(runs, host, undisturbed):
     assert manifest(runs.folder) == undisturbed
 
 
+@pytest.mark.long
 def test_a_run_goes_on_on_another_host(runs, two_hosts, undisturbed):
     first, second = two_hosts()
     process = runs.held(first)
@@ -88,6 +89,7 @@ def test_a_run_goes_on_on_another_host(runs, two_hosts, undisturbed):
     go_on_and_compare(runs, second, undisturbed)
 
 
+@pytest.mark.long
 def test_a_run_goes_on_on_another_host_when_its_own_loses_the_file_server(runs, two_hosts, undisturbed):
     first, second = two_hosts()
     process = runs.held(first)
@@ -96,6 +98,7 @@ def test_a_run_goes_on_on_another_host_when_its_own_loses_the_file_server(runs, 
     go_on_and_compare(runs, second, undisturbed)
 
 
+@pytest.mark.long
 def test_ranks_train_on_while_a_write_of_the_log_stalls(runs, two_hosts, undisturbed):
     first, _ = two_hosts()
     process = runs.held(first)
@@ -111,6 +114,7 @@ def test_ranks_train_on_while_a_write_of_the_log_stalls(runs, two_hosts, undistu
     assert manifest(runs.folder) == undisturbed
 
 
+@pytest.mark.long(but="write-*.distcp")
 @pytest.mark.parametrize(("operation", "name"), [("write", "*.distcp"), ("fsync", "*.distcp"), ("rename", "checkpoint_*"),
                                                  ("write", "metrics.jsonl")])
 def test_a_run_outlasts_a_file_server_that_does_not_answer(runs, two_hosts, undisturbed, operation, name):
@@ -125,6 +129,7 @@ def test_a_run_outlasts_a_file_server_that_does_not_answer(runs, two_hosts, undi
     assert manifest(runs.folder) == undisturbed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("error", "operation", "name"), [
     (errno.ENOSPC, "write", "*.distcp"), (errno.ENOSPC, "fsync", "*.distcp"), (errno.EIO, "fsync", ".accel_manifest*"),
     (errno.ENOSPC, "write", "metrics.jsonl"), (errno.ESTALE, "all", "*")])

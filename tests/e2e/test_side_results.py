@@ -60,6 +60,7 @@ RESULTS = [("Returned", "ReturnsIt"), ("Kept", "KeepsIt"), ("InADict", "PutsItIn
            ("Plain", "ReadsItsData"), ("Plain", "HelpsItself"), ("Plain", "UnusedFork"), ("Plain", "Autocasts")]
 
 
+@pytest.mark.long(but="ReturnsIt-1-")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("model, block", RESULTS, ids=[block for _, block in RESULTS])
@@ -78,6 +79,7 @@ def test_gradients_come_through_all_that_a_unit_gives(accel, tmp_path, model, bl
     assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=BOUND)
 
 
+@pytest.mark.long(but="CountsInABuffer-")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
 @pytest.mark.parametrize("block", ["CountsInABuffer", "CountsInAnAttribute", "SwitchesAutocastOff"])
 def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block, checkpointing):
@@ -87,6 +89,7 @@ def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block,
     assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=BOUND)
 
 
+@pytest.mark.long(but="changed parameter")
 @pytest.mark.parametrize("model, block, options, what", [
     ("Plain", "ClampsAParameter", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
     ("Plain", "ClampsItsData", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),

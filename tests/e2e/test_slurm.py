@@ -29,6 +29,7 @@ def slurm_environment():
         yield environment
 
 
+@pytest.mark.long
 def test_slurms_signal_leads_to_a_checkpoint(accel, accel_path, slurm_environment, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     run = {"max_steps": 1_000_000, "log_every": 50, "lr_scheduler": {"type": "constant"},
@@ -87,6 +88,7 @@ exec nice -n 10 {accel} "$@" --set training.max_steps=$([ "$checkpoint" ] && ech
 """
 
 
+@pytest.mark.long
 def test_a_job_that_is_requeued_ends_with_the_weights_of_an_undisturbed_run(accel, accel_path, two_nodes, tmp_path, monkeypatch):
     train_runs.export(tmp_path / "gpt.pt")
     run = {"log_every": 50, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1_000_000, "resume": "auto"}}

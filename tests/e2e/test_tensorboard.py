@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 
-import numpy
-
 import needs
+import numpy
+import pytest
 import resume_cases
 import train_runs
+
+pytestmark = pytest.mark.long
 
 # TensorBoard is beside the environment; see tools/dev.
 sys.path.append(os.environ.get("ACCEL_TENSORBOARD_PACKAGES", ""))

@@ -228,6 +228,7 @@ def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
     assert max(read) < size / 2, (read, size)
 
 
+@pytest.mark.long
 def test_activation_checkpointing_changes_memory_and_nothing_else(accel, tmp_path):
     """Dropout is on, so the recomputation of each layer must draw the same random numbers again."""
     runs = {}

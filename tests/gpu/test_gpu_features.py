@@ -14,6 +14,7 @@ from gpu_runs import CPU, GPU, launch, worst
 POISON = {"ACCEL_POISON": "1"}
 
 
+@pytest.mark.long(but="sim-1-no")
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_exported_program_trains_as_on_a_cpu(accel, tmp_path, ranks, precision):
@@ -33,6 +34,7 @@ def test_power_sgd_equals_that_of_cpu_ranks(accel, tmp_path):
     assert worst(gpu, cpu) < 2e-2
 
 
+@pytest.mark.long(but="sim-1-behind")
 @pytest.mark.parametrize("waits", [False, True], ids=["behind", "waiting"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_resumed_run_goes_on_as_if_it_had_not_ended(accel, tmp_path, ranks, waits):

@@ -5,6 +5,7 @@ import pytest
 from gpu_runs import collectives
 
 
+@pytest.mark.long(but="sim-1-shut_down")
 @pytest.mark.parametrize("end", ["shut_down", "destroy"])
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.gpus(2)), pytest.param(3, marks=pytest.mark.gpus(3))])
 def test_each_collective_of_nccl(accel, accel_path, accelerator, end, ranks):

@@ -16,6 +16,7 @@ POISON = {"ACCEL_POISON": "1"}
 CLOSE = {"no": 2e-4, "bf16": 2e-3}
 
 
+@pytest.mark.long(but="sim-1-no-resharded")
 @pytest.mark.parametrize("reshard", [True, False], ids=["resharded", "kept"])
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -47,6 +48,7 @@ def test_offloaded_activations_change_nothing(accel, tmp_path, options):
     assert worst(ours, plain, "grad_norm") < 1e-3
 
 
+@pytest.mark.long(but="sim-1-")
 @pytest.mark.parametrize("ignored", ["", r"tokens|blocks\.0\.attention"], ids=["", "ignored"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_offloaded_shards_of_several_ranks_equal_cpu_ranks(accel, tmp_path, ranks, ignored):

@@ -17,6 +17,7 @@ CASES = {
 }
 
 
+@pytest.mark.long(but="sim-1-adam")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_losses_equal_those_of_a_cpu(accel, tmp_path, case, ranks):

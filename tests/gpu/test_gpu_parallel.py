@@ -128,6 +128,7 @@ def waits_of_the_host(trace):
     return steps
 
 
+@pytest.mark.long(but="sim-tp")
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_that_share_samples_equal_cpu_ranks(accel, accelerator, source, tmp_path, case):
     """The simulated device computes with the kernels of a CPU, so that in float32 nothing differs. Only the squares of the

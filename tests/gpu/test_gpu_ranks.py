@@ -59,6 +59,7 @@ CASES = {
 }
 
 
+@pytest.mark.long(but="sim-plain")
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.gpus(CASES[case][0])) for case in CASES])
 def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     ranks, flags, options, bound = CASES[case]
@@ -113,6 +114,7 @@ def test_a_unit_that_is_gathered_and_not_used(accel, tmp_path):
     assert worst(gpu, cpu) < CLOSE
 
 
+@pytest.mark.long(but="sim-behind")
 @pytest.mark.gpus(2)
 @pytest.mark.parametrize("waits", [False, True], ids=["behind", "waiting"])
 def test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended(accel, accelerator, tmp_path, waits):
@@ -131,6 +133,7 @@ def test_a_resumed_run_of_two_gpus_goes_on_as_if_it_had_not_ended(accel, acceler
     assert max(abs(a - b) for a, b in zip(rest["loss"], whole["loss"][4:], strict=True)) < 1e-5
 
 
+@pytest.mark.long(but="sim-waiting")
 @pytest.mark.gpus(2)
 @pytest.mark.parametrize("checkpoint", [{"async": False}, {"async": True}, {"async": True, "host_memory": 100_000}],
                          ids=["waiting", "behind", "little memory"])
@@ -149,6 +152,7 @@ def test_a_save_of_shards_on_the_host_and_of_others_on_the_device(accel, tmp_pat
         assert all(torch.equal(saved[name], parameter) for name, parameter in model.named_parameters())
 
 
+@pytest.mark.long
 @pytest.mark.gpus(2)
 def test_a_rank_that_does_not_come_makes_the_others_end(accel_path, tmp_path):
     """Its collectives do not end within launch.timeout, and the launcher says which."""

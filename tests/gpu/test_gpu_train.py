@@ -22,6 +22,7 @@ CLOSE = 2e-4
 POISON = {"ACCEL_POISON": "1"}
 
 
+@pytest.mark.long(but="sim-plain")
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_those_of_a_cpu(accel, tmp_path, case):
     train_runs.export(tmp_path / "gpt.pt")
@@ -33,6 +34,7 @@ def test_losses_equal_those_of_a_cpu(accel, tmp_path, case):
     assert gpu["loss"][-1] < gpu["loss"][0] - 1
 
 
+@pytest.mark.long(but="sim-2-accumulation")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_share_the_gpu_equal_cpu_ranks(accel, tmp_path, ranks, case):
@@ -43,6 +45,7 @@ def test_ranks_that_share_the_gpu_equal_cpu_ranks(accel, tmp_path, ranks, case):
     assert worst(gpu, cpu) < CLOSE
 
 
+@pytest.mark.long
 def test_replicas_that_share_the_gpu_equal_cpu_ranks(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     mesh = {"parallelism_config.dp_replicate_size": 2, "parallelism_config.dp_shard_size": 2}
@@ -51,6 +54,7 @@ def test_replicas_that_share_the_gpu_equal_cpu_ranks(accel, tmp_path):
     assert worst(gpu, cpu) < CLOSE
 
 
+@pytest.mark.long(but="sim-1")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_bfloat16_is_near_float32(accel, tmp_path, ranks):
     train_runs.export(tmp_path / "gpt.pt")
@@ -85,6 +89,7 @@ NARROW = {
 }
 
 
+@pytest.mark.long(but="sim-1-bf16, version 1")
 @pytest.mark.parametrize("case", NARROW)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_16_bits_are_near_32(accel, tmp_path, ranks, case):
@@ -109,6 +114,7 @@ def test_a_step_that_overflows_is_skipped_and_the_scale_halved(accel, tmp_path):
     assert "skipped" in said
 
 
+@pytest.mark.long
 def test_units_kept_by_some_of_the_ranks_equal_cpu_ranks(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     kept = {"fsdp_config.fsdp_reshard_after_forward": 2}
@@ -199,6 +205,7 @@ class Normed(torch.nn.Module):
         return self.head(torch.tanh(self.norm(x.flatten(0, 1)).view_as(x)))
 
 
+@pytest.mark.long(but="sim-1-FSDP")
 @pytest.mark.parametrize("kind", ["FSDP", "MULTI"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, kind):
@@ -218,6 +225,7 @@ def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, k
 NCCL = {**GPU, "launch": {"backend": "nccl"}}
 
 
+@pytest.mark.long(but="sim-plain-no")
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_rank_whose_collectives_go_through_nccl_changes_no_loss(accel, tmp_path, case, precision):

@@ -20,7 +20,7 @@ def torch_checkpoints(made_once) -> pathlib.Path:
 
 def _need(torch_version: str) -> None:
     if judges.interpreter(torch_version) is None:
-        reason = f"torch {torch_version} is not there (ACCEL_TORCH_215); use tools/dev test"
+        reason = f"torch {torch_version} is not there (ACCEL_TORCH_215); use tools/dev test --all"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 

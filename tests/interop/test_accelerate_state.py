@@ -81,6 +81,7 @@ def test_both_train_alike(straight, python_run):
     assert python_run[1] == pytest.approx(train_runs.metrics(straight), abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state, torch_version", [(STATES[0], "2.11"), (STATES[0], "2.15"), (STATES[1], "2.15")])
 def test_accelerate_goes_on_from_our_checkpoint(accel, straight, tmp_path, state, torch_version):
     """Accelerator.load_state takes the weights, the optimizer and the schedule."""
@@ -93,6 +94,7 @@ def test_accelerate_goes_on_from_our_checkpoint(accel, straight, tmp_path, state
     assert losses == pytest.approx(train_runs.metrics(straight)[N:], abs=1e-5)
 
 
+@pytest.mark.long
 def test_both_ways_with_fsdp1(accel, straight, tmp_path):
     """Sharded alone: the full form of FSDP1 crashes in torch on CPU ranks. Accelerate 1.15 loads no moments into a new
     optimizer under FSDP1, of its own states neither, so what it makes of our checkpoint is compared with that."""
@@ -106,6 +108,7 @@ def test_both_ways_with_fsdp1(accel, straight, tmp_path):
     assert of_own[0] == pytest.approx(losses[N], abs=1e-5)
 
 
+@pytest.mark.long(but="SHARDED_STATE_DICT")
 @pytest.mark.parametrize("state", STATES)
 def test_we_go_on_from_accelerates_state(accel, python_run, tmp_path, state):
     prepare(tmp_path)
@@ -138,6 +141,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.long(but="both")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path, layout):
     """As torch's own examples and other programs save: one directory with weights and optimizer."""
@@ -202,6 +206,7 @@ accelerator.save_state("plain")
 """
 
 
+@pytest.mark.long
 def test_states_without_fsdp_are_refused_before_any_rank_starts(accel, tmp_path):
     """Their optimizers have the positions of parameters for names. The error says what they are and what is possible."""
     prepare(tmp_path)

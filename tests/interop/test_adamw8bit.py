@@ -12,6 +12,8 @@ from torch import nn
 import test_optimizers as optimizers
 import train_runs
 
+pytestmark = pytest.mark.long
+
 # torchao is beside the environment; see make_zoo in tools/dev.
 sys.path.append(os.environ.get("ACCEL_ZOO_PACKAGES", ""))
 torchao = pytest.importorskip("torchao.optim", reason="torchao is not installed")

@@ -133,6 +133,7 @@ def trained_in_python(run):
     return model, losses
 
 
+@pytest.mark.long(but="lora")
 def test_peft_loads_the_export(run):
     names = {path.name for path in (run / "out/export").iterdir()}
     assert names == {"adapter_model.safetensors", "adapter_config.json"}
@@ -203,6 +204,7 @@ def test_accelerate_loads_the_checkpoint(run):
     assert all(torch.equal(exported[name], tensor) for name, tensor in get_peft_model_state_dict(model).items())
 
 
+@pytest.mark.long(but="lora-False")
 @pytest.mark.parametrize("rank_0_reads", [False, True])
 def test_a_run_goes_on_bit_for_bit(accel, run, tmp_path, rank_0_reads):
     for path in run.iterdir():
@@ -224,6 +226,7 @@ ADAPTERS = {
 }
 
 
+@pytest.mark.long(but="lora")
 @pytest.mark.parametrize("kind", ADAPTERS)
 def test_the_configuration_that_accel_writes_trains_the_adapter(accel, tmp_path, kind):
     make, names = ADAPTERS[kind]
@@ -277,6 +280,7 @@ def test_other_frozen_weights_are_refused(accel, run, tmp_path):
     assert "is of an adapter on other frozen weights than those of this run" in said
 
 
+@pytest.mark.long(but="lora")
 def test_a_checkpoint_of_all_weights_and_one_of_the_adapter_do_not_mix(accel, run, tmp_path):
     document = copy_of(run, tmp_path)
     document["training"]["checkpoint"].update(resume="auto", adapter_only=False)

@@ -20,6 +20,7 @@ SCALE = 65536.0  # float16 needs a scaled loss; the scale changes nothing in bfl
 CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
 
 
+@pytest.mark.long(but="one process")
 @pytest.mark.parametrize(
     "dtype, processes, options, spec",
     [("bfloat16", 1, NO, {"autocast": "bfloat16"}),
@@ -218,6 +219,7 @@ class WithBlocks(Net):
             return F.linear(x.float(), self.head.weight, self.head.bias)
 
 
+@pytest.mark.long(but="scripted-None")
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
 @pytest.mark.parametrize("way", ["scripted", "exported"])
 def test_blocks_of_autocast_in_the_model_equal_pythons(accel, tmp_path, net, way, dtype):

@@ -59,6 +59,7 @@ def as_accel_says(accel, path):
     return tensors, {entry["name"] for entry in found["objects"]}
 
 
+@pytest.mark.long(but="columns")
 @pytest.mark.parametrize("form", [form for form in dcp_forms.FORMS if form != "no_collectives"])
 def test_metadata_is_read_as_torch_reads_it(accel, forms, form):
     assert as_accel_says(accel, forms / form) == as_torch_says(FileSystemReader(forms / form).read_metadata())

@@ -362,6 +362,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.long
 def test_the_files_of_verl(accel, dump, tmp_path):
     """verl writes model, optimizer and extra state of each rank side by side, under names of its own."""
     run_on_ranks(SAVE_AS_VERL, tmp_path)
@@ -417,6 +418,7 @@ def test_a_torn_file_with_a_rank_in_its_name_hides_nothing(accel, tmp_path):
     assert "stats_rank_0.pt" in said and "model.safetensors" in said
 
 
+@pytest.mark.long
 def test_dtensors_on_meshes_of_two_dimensions(dump, tmp_path):
     """The files are written rank by rank with torch's own placement code, on a fake process group."""
     code = pathlib.Path(__file__).with_name("dtensor_files.py")

@@ -244,6 +244,7 @@ def test_everything_at_once_is_listed(verify, copy_of):
     assert kinds == ["checksum", "hole", "missing-file", "stale"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("writer", ["torch", "accel"])
 def test_no_flipped_byte_of_a_data_file_is_both_unseen_and_felt(accel_path, tmp_path, copy_of, ours, writer):
     """For every flipped byte of an item, verify finds it or torch still loads the same tensor."""

@@ -11,6 +11,8 @@ from accel_export.inputs import Input, sizes_of
 from accel_export.subject import Subject
 from torch import nn
 
+pytestmark = pytest.mark.long
+
 WIDTH = 8
 
 

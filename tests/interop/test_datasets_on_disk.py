@@ -15,6 +15,8 @@ from test_tokenize import write_tokenizer
 
 import needs
 
+pytestmark = pytest.mark.long
+
 # datasets and pyarrow are beside the environment; see make_datasets in tools/dev.
 sys.path.append(os.environ.get("ACCEL_DATASETS_PACKAGES", ""))
 try:

@@ -12,6 +12,7 @@ from ddp_buffers_model import Net
 LENGTH, BATCH, STEPS = 32, 2, 12
 
 
+@pytest.mark.long(but="2 ranks")
 @pytest.mark.parametrize("processes, accumulate", [(2, 1), (3, 1), (2, 2)], ids=["2 ranks", "3 ranks", "2 ranks, accumulation"])
 def test_running_statistics_are_those_of_rank_0(accel, peer, tmp_path, processes, accumulate):
     """Every rank evaluates with the statistics, so the loss shows whether they are rank 0's or the rank's own."""

@@ -82,6 +82,7 @@ def config_of(directory, packing, inputs, batch, flags=(), **keys):
         "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}, **keys})
 
 
+@pytest.mark.long(but="none-input_ids-flags2")
 @pytest.mark.parametrize("packing, inputs, flags", [
     ("best_fit", "input_ids,position_ids", []),
     ("best_fit", "input_ids,position_ids", ["--loss"]),
@@ -104,6 +105,7 @@ def test_losses_are_those_of_each_document_alone(accel, prepared, tmp_path, pack
     assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, rel=1e-5)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inputs", ["input_ids", "input_ids,attention_mask"])
 def test_padding_to_the_longest_document_changes_no_loss(accel, prepared, tmp_path, inputs):
     """The runs with all of the padding are judged above."""
@@ -120,6 +122,7 @@ def test_padding_to_the_longest_document_changes_no_loss(accel, prepared, tmp_pa
     assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_mean_over_all_labels_does_not_depend_on_padding(accel, prepared, tmp_path):
     """Micro-batches of other lengths, also on other ranks, count by their labels."""
     prepared("input_ids")
@@ -137,6 +140,7 @@ def test_a_mean_over_all_labels_does_not_depend_on_padding(accel, prepared, tmp_
     assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, tmp_path):
     prepared("input_ids,position_ids")
     keys = {"data.shuffle": True, "checkpoint": {"every": 3}, "eval_every": 0, "max_steps": 7}
@@ -150,6 +154,7 @@ def test_a_run_goes_on_with_the_next_packs_and_with_no_others(accel, prepared, t
     assert "training.data.train has 9 samples of 32 tokens, but the checkpoint is of a run on 5 samples of 32 tokens" in said
 
 
+@pytest.mark.long
 def test_ranks_share_the_order_of_packs(accel, prepared, tmp_path):
     """Every pack has as many labels, so that the mean over ranks is the mean over all of them."""
     prepared("input_ids,position_ids")
@@ -167,6 +172,7 @@ def test_ranks_share_the_order_of_packs(accel, prepared, tmp_path):
     assert max(abs(a - b) for a, b in zip(losses[0], losses[0][1:])) > 1e-2, "the batches differ, so that another order would show"
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_refused_before_the_first_step(accel, prepared, tmp_path):
     prepared("input_ids,position_ids")
 

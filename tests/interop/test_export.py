@@ -109,6 +109,7 @@ def test_an_accepted_line_is_still_compared(refused):
 
 # The same models through torch.export are right or refused.
 
+@pytest.mark.long(but="opt-sizes0-has layerdrop=0.5: it leaves out layers at random")
 @pytest.mark.parametrize("family, sizes, said", [
     ("opt", {**OPT, "layerdrop": 0.5}, "has layerdrop=0.5: it leaves out layers at random"),
     ("llama", DYNAMIC, "torch.export"),
@@ -124,6 +125,7 @@ def test_a_loop_or_a_choice_in_a_program_is_refused(refused, monkeypatch, family
     assert re.search(said, refused(family, sizes))
 
 
+@pytest.mark.long(but="mamba-sizes0")
 @pytest.mark.parametrize("family, sizes", [("mamba", ONE), ("rwkv", RWKV)])
 def test_a_loop_is_exported_for_the_length_that_is_given(export, family, sizes):
     said = export(family, sizes, "--length", "20")
@@ -131,6 +133,7 @@ def test_a_loop_is_exported_for_the_length_that_is_given(export, family, sizes):
     assert "length: 20 alone" in said
 
 
+@pytest.mark.long(but="model.pt")
 @pytest.mark.parametrize("out", ["model.pt2", "model.pt"])
 def test_noise_of_training_alone_is_refused_with_its_line(refused, out):
     """Mixtral draws the noise by uniform_(), which is not an operator that follows the mode."""
@@ -142,6 +145,7 @@ def test_noise_of_training_alone_is_refused_with_its_line(refused, out):
 
 # What can be exported.
 
+@pytest.mark.long(but="model.pt2-True-opt-sizes2")
 @pytest.mark.parametrize("family, sizes", [("llama", {"attention_dropout": 0.1, "tie_word_embeddings": True}), ("gpt2", GPT2), ("opt", {**OPT, **ONE}),
                                            ("gemma2", {"head_dim": 8}), ("mixtral", {"num_local_experts": 4, **ONE})])
 @pytest.mark.parametrize("weights", [True, False])
@@ -194,6 +198,7 @@ def records_of(path):
             name: (entry, archive.getinfo(f"{path.stem}/data/weights/{entry['path_name']}").file_size) for name, entry in weights.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_structure_has_no_values_and_no_device_meta(export, tmp_path, dtype):
     export("llama", {"tie_word_embeddings": True, **ONE}, "--dtype", dtype, weights=False)
@@ -211,6 +216,7 @@ def test_a_structure_has_no_values_and_no_device_meta(export, tmp_path, dtype):
     assert torch.equal(loaded.constants["model.rotary_emb.inv_freq"], buffers["model.rotary_emb.inv_freq"])
 
 
+@pytest.mark.long(but="bfloat16-model.pt")
 @pytest.mark.parametrize("out", ["model.pt2", "model.pt"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_of_a_16_bit_record_are_the_original_ones(export, tmp_path, accel, dtype, out):
@@ -225,6 +231,7 @@ def test_weights_of_a_16_bit_record_are_the_original_ones(export, tmp_path, acce
     assert notes_of(tmp_path / out)["dtype"] == dtype
 
 
+@pytest.mark.long
 def test_a_large_model_is_checked_with_fewer_layers(export, monkeypatch):
     monkeypatch.setattr(huggingface, "CHECKED_PARAMETERS", 25_000)
     assert "the model's own with 2 of its 4 layers" in export("llama", {"num_hidden_layers": 4}, weights=False)
@@ -265,6 +272,7 @@ def test_weights_that_lack_a_tensor_are_refused(export, tmp_path):
     assert "new, with random values: model.layers.0.mlp.down_proj.weight" in said
 
 
+@pytest.mark.long
 def test_an_earlier_file_outlives_an_export_that_fails(export, tmp_path, monkeypatch):
     export("llama", ONE)
     before = (tmp_path / "model.pt2").read_bytes()
@@ -288,6 +296,7 @@ def bert(**more):
     return transformers.BertConfig(**{**SIZES, **ONE}, architectures=["BertForMaskedLM"], **more)
 
 
+@pytest.mark.long(but="<lambda>-True")
 @pytest.mark.parametrize("make, shifts", [(lambda: "gpt2", True), (bert, False)])
 def test_a_loss_says_what_labels_are(export, tmp_path, make, shifts):
     said = export(make(), GPT2, "--loss")
@@ -301,6 +310,7 @@ AUDIO = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "nu
          "conv_kernel": (10, 8), "conv_stride": (20, 16), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 
 
+@pytest.mark.long(but="bert")
 @pytest.mark.parametrize("config, flags, inputs, output", [
     (bert(), [], ["input_ids", "attention_mask"], "logits"),
     (transformers.T5Config(**T5, architectures=["T5ForConditionalGeneration"]), [], ["input_ids", "decoder_input_ids"], "logits"),

@@ -33,6 +33,7 @@ def export(accel_path, tmp_path, capsys):
     return run
 
 
+@pytest.mark.long(but="llama-sizes0-flags0")
 @pytest.mark.parametrize("family, sizes, flags", [
     ("llama", {}, []),
     ("llama", {}, ["--weights"]),
@@ -49,6 +50,7 @@ def test_models_of_attention_keep_documents_apart(export, family, sizes, flags):
 
 
 # The convolutions over the length do not know where a document begins.
+@pytest.mark.long(but="flags1")
 @pytest.mark.parametrize("flags", [[], ["--loss"], ["--weights"]])
 def test_a_model_whose_documents_see_each_other_is_named(export, flags):
     said, notes, _ = export("lfm2", {"layer_types": ["conv", "full_attention"]}, *flags)
@@ -56,6 +58,7 @@ def test_a_model_whose_documents_see_each_other_is_named(export, flags):
     assert notes["keeps_documents_apart"] is False
 
 
+@pytest.mark.long
 def test_a_pack_has_the_logits_of_its_documents_alone(export, accel, tmp_path):
     """The judge is the model of transformers on each document by itself, without positions."""
     _, _, model = export("llama", {}, "--weights")
@@ -98,11 +101,13 @@ def test_a_model_of_ones_own_is_looked_at_if_its_example_shows_anything(accel_pa
     assert notes.get("keeps_documents_apart") is expected
 
 
+@pytest.mark.long
 def test_inputs_that_packs_do_not_have_are_not_looked_at(export):
     said, notes, _ = export("llama", {}, "--inputs", "input_ids,attention_mask,position_ids")
     assert APART not in said and LEAKS not in said and "keeps_documents_apart" not in notes
 
 
+@pytest.mark.long
 def test_a_short_length_leaves_no_room_for_a_pack(export):
     said, notes, _ = export("llama", {}, "--length", "8")
     assert "keeps_documents_apart" not in notes
@@ -121,6 +126,7 @@ def test_the_weights_in_the_file_are_the_models_own(export, accel, tmp_path):
     assert zeros > 0
 
 
+@pytest.mark.long
 def test_a_first_configuration_has_no_longer_samples_than_the_model_has_positions(export, accel, tmp_path):
     """Positions that are computed have no table that says how many there are."""
     _, notes, _ = export("llama", {"max_position_embeddings": 48}, "--weights")

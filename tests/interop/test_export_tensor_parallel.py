@@ -150,6 +150,7 @@ def local_program(path, plan, ranks, rank):
     return model
 
 
+@pytest.mark.long
 def test_a_file_is_right_with_the_weights_of_each_rank(exported, accel):
     model, notes, heads = exported.model, notes_of(exported.path), FAMILIES[exported.family]
     assert notes["tp_heads"] == heads
@@ -178,6 +179,7 @@ def results_of(exported):
     return {"logits": logits.detach(), **{name: parameter.grad for name, parameter in module.named_parameters()}}
 
 
+@pytest.mark.long(but="llama")
 def test_a_file_with_whole_weights_is_the_plain_record(exported):
     """The sizes that became -1 change no bit of output and gradients."""
     stored = torch.export.load(exported.path)
@@ -214,6 +216,7 @@ def require_close(found, expected):
         torch.testing.assert_close(found["weights"][key], value, rtol=0, atol=1e-4, msg=lambda text: f"{key}: {text}")
 
 
+@pytest.mark.long(but="qwen2")
 def test_it_trains_on_several_ranks_as_on_one_and_as_transformers_does(exported, accel, peer, tmp_path):
     ranks = RANKS.get(exported.family, 2)
     found = train(accel, exported, tmp_path / "cut", ranks)
@@ -233,6 +236,7 @@ def warning_of(said):
     return [line for line in said.splitlines() if "tensor parallelism" in line]
 
 
+@pytest.mark.long(but="llama-sizes1-'model.layers.0.mlp.gate_proj.weight' has 64 rows, which 3 ranks cannot share")
 @pytest.mark.parametrize("family, sizes, why", [
     ("llama", {"num_key_value_heads": 1}, "ranks share whole heads, and the model has one head of keys and values"),
     ("llama", {"hidden_size": 36, "num_attention_heads": 9, "num_key_value_heads": 3},
@@ -272,6 +276,7 @@ def fixed(h):
     return h.reshape(h.shape[0], h.shape[1], 16, 4).flatten(-2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change, why", [
     (averaged, "2 ranks compute something else: the largest difference is "),
     (turned, "in 'model.layers.0.mlp' aten.slice.Tensor depends on the number of ranks in a way that one -1 does not say: "
@@ -299,6 +304,7 @@ def with_sum(styles):
     return {**styles, "model.layers.*.input_layernorm": "replicated_with_grad_allreduce"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change, why", [
     (without_sum, "takes a part on each rank and something whole, and transformers' plan does not sum the gradient of "
                   "'model.layers.0.self_attn."),
@@ -313,17 +319,20 @@ def test_a_plan_that_gives_a_parameter_another_gradient_is_not_stored(export, tm
     assert "tp_plan" not in notes_of(tmp_path / "model.pt2")
 
 
+@pytest.mark.long
 def test_the_plan_needs_the_comparison(export, tmp_path):
     said = export("llama", {}, "--no-check")
     assert "no plan for tensor parallelism: it is compared with the whole model first, and the comparison was left out" in said
     assert "tp_plan" not in notes_of(tmp_path / "model.pt2")
 
 
+@pytest.mark.long
 def test_models_without_a_plan_and_files_of_tracing_say_nothing(export, tmp_path):
     said = export("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4})
     assert not warning_of(said) and "tp_plan" not in notes_of(tmp_path / "model.pt2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [[], ["--dtype", "bfloat16"], ["--loss"]])
 def test_a_file_of_the_structure_alone_has_the_plan(accel_path, tmp_path, capsys, flags):
     config = transformers.LlamaConfig(**SIZES, architectures=["LlamaForCausalLM"], tie_word_embeddings=True)
@@ -336,6 +345,7 @@ def test_a_file_of_the_structure_alone_has_the_plan(accel_path, tmp_path, capsys
     assert sum(-1 in size for size in sizes) >= 8
 
 
+@pytest.mark.long
 def test_the_python_api_stores_the_plan(accel_path, tmp_path):
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, use_cache=False))
     said = []

@@ -78,6 +78,7 @@ def test_what_the_user_gives_wrongly_is_said(no_network, accel_path, tmp_path, m
     assert not (tmp_path / "out/model.pt2").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("out, said", [
     ("hf/config.json/model.pt2", "cannot be written"), ("hf", "'hf' is a directory"), ("hf/config.json", "add --overwrite")])
 def test_a_place_where_no_file_can_be_written_is_named(accel_path, tmp_path, out, said):

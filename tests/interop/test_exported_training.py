@@ -68,6 +68,7 @@ def first_loss(model):
         return family_row.loss_of(lambda ids: model(ids, use_cache=False).logits, family_row.windows(0, 2 * BATCH, LENGTH)).item()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family, dtype", RUNS)
 def test_losses_in_16_bits_equal_fully_shard(accel, accel_path, in_python, tmp_path, family, dtype):
     """Both routes give the same losses. The first two are those of fully_shard, because the learning rate of the first
@@ -107,6 +108,7 @@ def with_values(base, values, saved):
     return model.eval()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("saved", [None, ["lm_head", "embed_tokens"]])
 def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path, tmp_path, saved):
     """`saved` are modules_to_save, which are trained whole beside LoRA."""

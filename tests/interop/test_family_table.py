@@ -12,6 +12,8 @@ import family_report
 import family_row
 import family_table
 
+pytestmark = pytest.mark.long
+
 
 def row_of(model_type, accel_path, prepare=""):
     """Makes the row from a process of its own: its forks cannot use autograd if the process that forks has used it."""

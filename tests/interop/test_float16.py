@@ -17,6 +17,7 @@ def lines(directory):
     return [line for line in read if "loss" in line]
 
 
+@pytest.mark.long(but="1 rank")
 @pytest.mark.parametrize(
     "processes, options, precision, spec",
     [(1, {}, FLOAT16, {}),
@@ -51,6 +52,7 @@ def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, options, pre
     assert full < 1e-2  # After a skipped step the weights of float32 differ in any case.
 
 
+@pytest.mark.long(but="1")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_overflows_skip_the_steps_that_they_skip_in_python(accel, peer, tmp_path, processes):
     """The scale starts far too high and grows again every 3 steps. Every state of the scaler is compared."""

@@ -13,6 +13,8 @@ import train_runs
 from accelerate_files import VARIABLES, without_variables
 from test_float8 import CHECKPOINTING, CONVERTED, config_of, reference, require_equal
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("torchao.float8", reason="torchao is not installed")
 
 GATHER = {"fp8_config": {"enable_fsdp_float8_all_gather": True}}

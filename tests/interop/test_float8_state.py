@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 
 import train_runs
 
+pytestmark = pytest.mark.long
+
 # torchao is beside the environment; see make_zoo in tools/dev.
 sys.path.append(os.environ.get("ACCEL_ZOO_PACKAGES", ""))
 pytest.importorskip("torchao.float8", reason="torchao is not installed")

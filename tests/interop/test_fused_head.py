@@ -123,6 +123,7 @@ CASES = {
 }
 
 
+@pytest.mark.long(but="untied-1")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_steps_are_those_of_torch(accel, tmp_path, name, processes):
@@ -215,6 +216,7 @@ def test_an_evaluation_is_that_of_torch(accel, tmp_path, processes):
     assert result["accuracy"] == pytest.approx(accuracy, abs=1e-6)
 
 
+@pytest.mark.long
 def test_large_logits_need_less_memory_without_being_asked(accel, tmp_path):
     """The logits are 164 MB here. As a whole they exist together with their gradient."""
     classes, length = 40_000, 256

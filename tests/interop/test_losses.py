@@ -101,6 +101,7 @@ def require_near(tmp_path, losses, norms):
     assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=1e-4)
 
 
+@pytest.mark.long(but="mse")
 @pytest.mark.parametrize("name", CASES)
 def test_losses_are_those_of_torch(accel, tmp_path, name):
     settings, kind, targets_kind, loss = CASES[name]
@@ -113,6 +114,7 @@ def test_losses_are_those_of_torch(accel, tmp_path, name):
         loss(output, part) for output, part in zip(outputs, parts)) / len(parts)))
 
 
+@pytest.mark.long(but="tokens-1")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("mean", ["tokens", "batches"])
 def test_what_a_step_is_the_mean_of(accel, tmp_path, mean, processes):
@@ -183,6 +185,7 @@ class InDict(Net):
         return {"size": hidden.abs().mean(), "logits": self.head(torch.tanh(hidden)), "largest": hidden.max()}
 
 
+@pytest.mark.long(but="InTuple-1-metrics0-never-1")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("kind, output, metrics, head", [
     (InTuple, 1, {"size": 0, "most": 2}, "never"),
@@ -224,6 +227,7 @@ class Uneven(Net):
         return scalars
 
 
+@pytest.mark.long(but="bad0")
 @pytest.mark.parametrize("bad", [(1, 2, 3), (0, 1)])
 def test_a_record_has_the_mean_of_the_finite_values(accel, tmp_path, bad):
     """Records are about two steps each. One without any finite value has none, and the other scalar has all of its steps."""
@@ -244,6 +248,7 @@ def test_a_record_has_the_mean_of_the_finite_values(accel, tmp_path, bad):
         assert recorded == pytest.approx(expected.tolist(), abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_within_a_record_has_its_mean(accel, tmp_path):
     x, targets = data_of("classes")
     torch.manual_seed(0)

@@ -114,6 +114,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
+@pytest.mark.long(but="2.11-2.11-accelerate-sharded")
 @pytest.mark.parametrize("origin", OPTIMIZERS)
 def test_optimizer_sharded(accel, zoo, judge, writes, tmp_path, origin):
     writes("`save --type sharded` of an optimizer", "DCP's converter")
@@ -130,6 +131,7 @@ def test_optimizer_full(accel, zoo, judge, writes, tmp_path, origin):
     assert judge.problem("optimizer_torch", tmp_path / "out/optimizer.bin", expected) == ""
 
 
+@pytest.mark.long
 @pytest.mark.long
 @pytest.mark.parametrize("torch_version", judges.TORCHES)
 def test_accelerate_resumes(accel, zoos, cell, tmp_path, torch_version):

@@ -9,6 +9,8 @@ import pytest
 import safetensors.torch
 import torch
 
+pytestmark = pytest.mark.long
+
 WRITER = pathlib.Path(__file__).parent / "megatron_writer.py"
 # megatron-core is beside the environment; see make_zoo in tools/python-environments.sh.
 PACKAGES = os.environ.get("ACCEL_ZOO_PACKAGES", "")

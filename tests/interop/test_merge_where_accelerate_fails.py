@@ -27,6 +27,7 @@ def sharded(zoos):
     return zoo.directory / kind.name, zoo.expected(kind)
 
 
+@pytest.mark.long
 def test_parent_directory(accel, sharded, tmp_path):
     directory, expected = sharded
     assert "metadata is None" in accelerate_error(directory, tmp_path / "theirs")

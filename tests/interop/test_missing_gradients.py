@@ -14,6 +14,7 @@ LENGTH, BATCH, STEPS = 32, 2, 20
 DDP = {"distributed_type": "MULTI_CPU"}
 
 
+@pytest.mark.long(but="1 rank")
 @pytest.mark.parametrize(
     "processes, accumulate, by_data, layout",
     [(1, 1, False, {}), (2, 1, False, {}), (3, 1, False, {}), (2, 3, False, {}), (2, 1, False, {"launch.backend": "gloo"}),

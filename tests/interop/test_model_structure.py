@@ -118,6 +118,7 @@ def structure(accel_path):
     return run
 
 
+@pytest.mark.long(but="gpt_scripted")
 @pytest.mark.parametrize("name", ZOO)
 def test_equals_libtorch_and_python(name, structure, tmp_path):
     ZOO[name]().save(str(tmp_path / "model.pt"))

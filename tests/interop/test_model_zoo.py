@@ -9,6 +9,8 @@ import torch
 
 import zoo_models
 
+pytestmark = pytest.mark.long
+
 RANKS = 2
 MODELS = zoo_models.models()
 VARIANTS = {

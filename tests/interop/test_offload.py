@@ -35,6 +35,7 @@ class Loss(torch.nn.Module):
         return F.cross_entropy(self.gpt(inputs).flatten(0, 1).float(), labels.flatten())
 
 
+@pytest.mark.long(but="2")
 @pytest.mark.parametrize("ranks", CASES)
 def test_a_storage_apart_changes_no_bit(accel, tmp_path, ranks):
     torch.manual_seed(0)

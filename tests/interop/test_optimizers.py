@@ -188,6 +188,7 @@ def net(tmp_path):
     return model
 
 
+@pytest.mark.long(but="1-adamw")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_weights_and_states_are_those_of_torch(accel, net, tmp_path, name, processes):
@@ -201,6 +202,7 @@ def test_weights_and_states_are_those_of_torch(accel, net, tmp_path, name, proce
     require_equal(tmp_path / f"out/checkpoints/checkpoint_{STEPS}", accel, net, optimizers, exact, tmp_path / "merged")
 
 
+@pytest.mark.long(but="sgd momentum")
 @pytest.mark.parametrize("name", ["sgd momentum", "adagrad", "rmsprop centered", "muon", "adafactor"])
 def test_a_run_goes_on_at_another_world_size_and_in_python(accel, net, tmp_path, name):
     """10 steps on 2 ranks, then 10 on 1 here and in Python, from the same checkpoint."""

@@ -52,6 +52,7 @@ def begin_equal(ours, theirs):
     return all(abs(a - b) < 1e-9 for a, b in zip(ours[:2], theirs[:2], strict=True))
 
 
+@pytest.mark.long(but="2 ranks")
 @pytest.mark.parametrize(
     "processes, reshard, accumulate, checkpointing",
     [(1, True, 1, False), (2, True, 1, False), (3, True, 1, False), (2, False, 1, False), (2, True, 2, False),
@@ -103,6 +104,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.long(but="2 x 2")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_of_every_layout_of_ranks_equal_pythons(accel, peer, tmp_path, layout):
     """Replicas of shards equal fully_shard on a mesh of two dimensions, and replicas alone equal DDP. Units that
@@ -126,6 +128,7 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, peer, tmp_path, la
 IGNORED = r"tokens|blocks\.0\.attention|blocks\.\d\.norm2|blocks\.1\.up"
 
 
+@pytest.mark.long(but="1 rank")
 @pytest.mark.parametrize(
     "processes, accumulate, ours, theirs",
     [(1, 1, {}, {}), (2, 1, {}, {}), (3, 1, {}, {}),
@@ -158,6 +161,7 @@ OFFLOAD_ALL = {**OFFLOAD, "fsdp_config.fsdp_activation_checkpointing": True,
 PARAMS = "shards, gradients and optimizer state"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "processes, options, said, theirs",
     [(2, OFFLOAD, PARAMS, {"offload": True}),
@@ -184,6 +188,7 @@ def units_of(stderr):
     return int(re.search(r"in (\d+) units", stderr).group(1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("least", [48, 2304, 9000, 12288, 20000])
 def test_units_by_size_equal_accelerates(accel, peer, tmp_path, least):
     """Version 2 makes as many units as fully_shard does with Accelerate's policy, and has the same losses. The
@@ -223,6 +228,7 @@ def test_units_by_size_in_version_1(accel, tmp_path, least):
 BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype": "bfloat16"}
 
 
+@pytest.mark.long(but="1 rank")
 @pytest.mark.parametrize(
     "processes, options, precision, spec",
     [(1, {}, BFLOAT16, {}),
@@ -253,6 +259,7 @@ def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, 
     assert worst(ours, full) < 5e-2
 
 
+@pytest.mark.long
 def test_a_model_in_bfloat16_is_trained_in_float32(accel, peer, tmp_path):
     model = train_runs.export(tmp_path / "gpt.pt")
     torch.jit.script(model.to(torch.bfloat16)).save(str(tmp_path / "gpt.pt"))

@@ -6,6 +6,8 @@ import json
 import parity_table
 import pytest
 
+pytestmark = pytest.mark.long
+
 # The first is scripted and has nested units, parameters read across units, and running statistics. The second is traced
 # and has units for the embedding and the head.
 MODELS = ["awkward, nothing in place", "Llama"]

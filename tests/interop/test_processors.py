@@ -37,6 +37,7 @@ def test_a_setting_reaches_the_workers(accel_path, tmp_path, setting):
         launcher.communicate(timeout=60)
 
 
+@pytest.mark.long
 def test_a_setting_reaches_the_peers(tmp_path, setting):
     script = tmp_path / "peer.py"
     script.write_text("import json, os, sys, torch\n"

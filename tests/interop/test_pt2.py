@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch.export import Dim
 
 
+@pytest.mark.long(but="shared")
 @pytest.mark.parametrize("kind", ["shared", "pictures", "llama", "qwen3", "gpt2", "opt", "phi", "gpt_neox"])
 def test_an_imported_model_is_the_model(accel, tmp_path, kind):
     model, inputs = made(kind, tmp_path / "model.pt2")
@@ -24,6 +25,7 @@ def test_an_imported_model_is_the_model(accel, tmp_path, kind):
     assert_same_model(imported, model, inputs)
 
 
+@pytest.mark.long
 def test_classes_are_the_authors(accel, tmp_path):
     made("llama", tmp_path / "model.pt2")
     accel("import", "model.pt2", "model.pt")
@@ -36,6 +38,7 @@ def test_classes_are_the_authors(accel, tmp_path):
         assert json.loads(archive.read("model/extra/accel.json"))["layer_classes"] == ["LlamaDecoderLayer"]
 
 
+@pytest.mark.long
 def test_what_torch_2_15_exports_is_the_same_model(accel, judge_of, tmp_path):
     judge_of("2.15")
     code = ("import sys; sys.path[:0] = sys.argv[2:]\nimport torch, pt2_models\n"
@@ -65,6 +68,7 @@ def test_the_weights_are_a_checkpoint(accel, tmp_path):
     assert "only in B" in accel("diff", "model.pt2", "model.pt", code=3).stdout
 
 
+@pytest.mark.long
 def test_load_puts_weights_into_a_program(accel, tmp_path):
     made("tied", tmp_path / "model.pt2")
     other = language_model("llama", {"tie_word_embeddings": True})
@@ -134,6 +138,7 @@ def test_an_operator_that_writes_into_a_buffer_is_refused(accel, tmp_path):
     assert "changes 'last' in place" in refused(accel)
 
 
+@pytest.mark.long(but="sizes1-inputs1-input 'ids' has 9 in dimension 0, and the model was exported for at most 8")
 @pytest.mark.parametrize("sizes, inputs, said", [
     (({0: Dim("batch", min=4, max=8), 1: 16},), (2, 16), "input 'ids' has 2 in dimension 0, and the model was exported for at least 4"),
     (({0: Dim("batch", min=4, max=8), 1: 16},), (9, 16), "input 'ids' has 9 in dimension 0, and the model was exported for at most 8"),
@@ -387,6 +392,7 @@ def test_arithmetic_of_sizes_that_is_not_imported_is_named_so(accel, tmp_path):
     assert "_operator.pow" in said and "this arithmetic of sizes is not imported" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_experts_are_grouped_as_in_transformers(accel, tmp_path, dtype):
     """In float32 the program holds transformers' own operator, in bfloat16 that of torch. A single token leaves experts without

@@ -151,6 +151,7 @@ class Model(torch.nn.Module):
         return Output(logits=self.head(x), hidden=x)
 
 
+@pytest.mark.long(but="False")
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_all_of_it_trains_as_the_eager_model(accel, tmp_path, checkpointing):
     torch.manual_seed(0)

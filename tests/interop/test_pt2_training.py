@@ -20,6 +20,7 @@ def config(directory, name, steps, length, **options):
         "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", **options})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"fsdp_config.fsdp_activation_checkpointing": True},
                                      {"model.broadcast_from_rank0": True}])
 def test_it_trains_as_the_eager_model(accel, tmp_path, options):
@@ -44,6 +45,7 @@ def test_it_trains_as_the_eager_model(accel, tmp_path, options):
     assert train_runs.metrics(tmp_path) == found
 
 
+@pytest.mark.long
 def test_a_structure_trains_with_weights_from_elsewhere(accel, tmp_path):
     model, _ = made("tied", tmp_path / "model.pt2")
     model.save_pretrained(tmp_path / "weights")
@@ -65,6 +67,7 @@ def test_a_structure_trains_with_weights_from_elsewhere(accel, tmp_path):
     assert train_runs.metrics(tmp_path) == expected
 
 
+@pytest.mark.long
 def test_ties_of_a_structure_must_be_told(accel, tmp_path):
     made("tied", tmp_path / "whole.pt2")
     structure_alone(tmp_path / "whole.pt2", tmp_path / "model.pt2", {})
@@ -198,6 +201,7 @@ def test_labels_are_not_the_inputs_and_come_in_order(accel, tmp_path):
     assert "training.model.inputs are [labels, input_ids], but forward takes [input_ids, labels]" in said.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 def test_float16_is_that_of_the_torchscript_file(accel, tmp_path, version):
     """test_float16.py and test_autocast.py compare the run of the TorchScript file with Python."""

@@ -121,6 +121,7 @@ def row(name, file, run, path):
     return f"| {name} | {'; '.join(['taken', *(f'warning: {text}' for text in warnings)])} | {processes} | {differs} |"
 
 
+@pytest.mark.long
 def test_the_table_is_that_of_the_page(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert len(FILES) >= 70

@@ -41,6 +41,7 @@ def run(accel, tmp_path, scheduler, steps=STEPS, **training):
         "max_steps": steps, "optimizer.lr": LR, "lr_scheduler": scheduler, "data.batch_size": 1, **training}))
 
 
+@pytest.mark.long(but="constant")
 @pytest.mark.parametrize("name", CASES)
 def test_rates_are_those_of_get_scheduler(accel, tmp_path, name):
     train_runs.export(tmp_path / "gpt.pt", layers=1)
@@ -78,6 +79,7 @@ def rates_that_follow_the_loss(accel, tmp_path, kind, options):
     return rates
 
 
+@pytest.mark.long(but="relative")
 @pytest.mark.parametrize("options", [{"factor": 0.5, "patience": 1, "cooldown": 1},
                                      {"factor": 0.3, "patience": 0, "threshold": 0.5, "threshold_mode": "abs", "min_lr": 1e-3}],
                          ids=["relative", "absolute"])

@@ -118,6 +118,7 @@ def expect_pythons(accel, directory, model, expected):
 TOKENS = {"loss_mean": "tokens"}
 
 
+@pytest.mark.long(but="sp 2")
 @pytest.mark.parametrize("processes, batch, keys", [
     (1, 4, {}),
     (2, 4, sizes(sp=2)),
@@ -141,6 +142,7 @@ def test_packs_train_as_their_documents_do_in_python(accel, llama, tmp_path, pro
         assert record["tokens_per_s"] / record["samples_per_s"] == pytest.approx((sum(LENGTHS) - 8) / 4, rel=1e-9)
 
 
+@pytest.mark.long
 def test_a_model_of_two_masks_trains_as_in_python(accel, accel_path, tmp_path):
     model, expected = prepare(tmp_path, accel_path, "gemma3_text")
     accel("launch", config_of(tmp_path, tmp_path, 4, 4, **sizes(sp=4)))
@@ -208,6 +210,7 @@ class Scripted(torch.nn.Module):
         return self.head(x)
 
 
+@pytest.mark.long(but="2")
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_scripted_model_trains_as_in_python(accel, tmp_path, parts):
     """With 4 ranks two have the same head of keys. Documents are padded, which a causal attention does not see."""
@@ -263,6 +266,7 @@ def test_attention_has_the_strides_that_the_operator_gives(accel, tmp_path):
     expect_pythons(accel, tmp_path, model, expected)
 
 
+@pytest.mark.long
 def test_a_program_of_one_size_of_batch_is_taken_as_it_is(accel, tmp_path):
     """A piece of one sequence does not have the size of the batch. The evaluation of two batches follows the attempt at once."""
     model, documents = prepare_mixing(tmp_path, torch.nn.Dropout(0.0), len(LENGTHS))
@@ -276,6 +280,7 @@ def test_a_program_of_one_size_of_batch_is_taken_as_it_is(accel, tmp_path):
     assert found["results"][0]["loss"] == pytest.approx(expected[1], **LOSS)
 
 
+@pytest.mark.long(but="shift")
 @pytest.mark.parametrize("mix", [
     lambda x: x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1),
     lambda x: x - x.mean(1, keepdim=True),

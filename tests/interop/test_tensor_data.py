@@ -120,6 +120,7 @@ def train(model, fields):
     return losses, held_out
 
 
+@pytest.mark.long(but="vit")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_trains_as_in_python(accel, accel_path, tmp_path, kind):
     torch.manual_seed(3)
@@ -263,6 +264,7 @@ def test_held_out_data_have_to_fit_before_the_first_step(launch, tmp_path):
         assert said in found and "step " not in found
 
 
+@pytest.mark.long
 def test_a_run_on_a_table_goes_on_where_it_was(launch, tmp_path):
     fields = {"x": torch.randn(14, 4), "labels": torch.arange(14) % 8}
     keys = {"max_steps": 9, "data.shuffle": True, "checkpoint": {"every": 1, "resume": "auto"}}  # Nine steps are more than an epoch.

@@ -84,6 +84,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_equals_that_without_tensor_parallelism(accel, models, tmp_path, name):
     family, data_ranks, options = CASES[name]
@@ -99,6 +100,7 @@ HEADS = {
 }
 
 
+@pytest.mark.long(but="all options")
 @pytest.mark.parametrize("name", HEADS)
 def test_a_cut_head_is_fused(accel, models, tmp_path, name):
     """Ranks exchange no logits. The evaluation counts right labels."""
@@ -266,6 +268,7 @@ def test_the_masks_of_parts_are_the_same_after_a_resume_and_when_they_are_made_a
         assert torch.equal(resumed["weights"][key], value) and torch.equal(again["weights"][key], value), key
 
 
+@pytest.mark.long(but="llama-1")
 @pytest.mark.parametrize("family, shards", [("llama", 1), ("qwen3", 1), ("llama", 2)])
 def test_losses_and_weights_equal_those_of_transformers(accel, peer, tmp_path, family, shards):
     """transformers cuts the model by its own plan, and shards it, on as many ranks. test_export_tensor_parallel.py has other
@@ -279,6 +282,7 @@ def test_losses_and_weights_equal_those_of_transformers(accel, peer, tmp_path, f
     require_close(ours, theirs)
 
 
+@pytest.mark.long(but="FSDP")
 @pytest.mark.parametrize("kind", ["FSDP", "MULTI_CPU"])
 def test_bfloat16(accel, net, tmp_path, kind):
     """The sums over ranks are rounded to bfloat16, whose numbers are 2^-8 apart, so that each step may differ by some of that."""
@@ -290,6 +294,7 @@ def test_bfloat16(accel, net, tmp_path, kind):
     assert cut["grad_norm"] == pytest.approx(whole["grad_norm"], rel=0.1)
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_read_at_any_sizes(accel, models, tmp_path):
     """A run of 2 x 2 ranks goes on with other ranks along each axis. torch reads what it wrote, and so does accel."""
     family, half = "qwen3", STEPS // 2
@@ -377,6 +382,7 @@ class Packed(torch.nn.Module):
         return self.head(x + self.down(torch.sigmoid(gate) * up))
 
 
+@pytest.mark.long
 def test_what_tensor_parallelism_cannot_do_is_refused(accel, tmp_path):
     rules = {"up": "colwise", "down": "rowwise"}
 

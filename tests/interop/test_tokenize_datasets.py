@@ -14,6 +14,8 @@ from train_runs import ROOT
 
 import needs
 
+pytestmark = pytest.mark.long
+
 # datasets and pyarrow are beside the environment; see make_datasets in tools/dev.
 sys.path.append(os.environ.get("ACCEL_DATASETS_PACKAGES", ""))
 try:

@@ -31,6 +31,7 @@ HYBRID = {"parallelism_config.dp_replicate_size": 2}
 REPLICATED = {"distributed_type": "MULTI_CPU"}
 
 
+@pytest.mark.long(but="1 rank")
 @pytest.mark.parametrize("processes, layout", [(1, {}), (2, {}), (3, {}), (4, HYBRID), (6, HYBRID), (3, REPLICATED)],
                          ids=["1 rank", "2 ranks", "3 ranks", "2 x 2", "2 x 3", "3 x 1"])
 def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes, layout):
@@ -82,6 +83,7 @@ def test_ignored_modules_are_whole_in_the_checkpoint(accel, tmp_path):
 IGNORED = r"tokens|blocks\.0\.attention|blocks\.1\.norm2"
 
 
+@pytest.mark.long(but="2 ranks")
 @pytest.mark.parametrize("processes, layout", [(2, {}), (4, HYBRID)], ids=["2 ranks", "2 x 2"])
 def test_ignored_modules_that_are_trained_are_in_the_checkpoint_once(accel, tmp_path, processes, layout):
     """The weights and optimizer state of ignored modules are in one piece each. torch's DCP reads what a run on one
@@ -126,6 +128,7 @@ def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
     assert torch.equal(ours[(ours.keys() & tied).pop()], theirs[(theirs.keys() & tied).pop()])
 
 
+@pytest.mark.long(but="2 ranks")
 @pytest.mark.parametrize("processes, batch, layout", [(2, 4, {}), (4, 2, HYBRID)], ids=["2 ranks", "2 x 2"])
 def test_python_goes_on_training_from_our_checkpoint(accel, peer, tmp_path, processes, batch, layout):
     """fully_shard on two ranks loads the model and optimizer of step 10 and has accel's losses in steps 11 to 20,
@@ -147,6 +150,7 @@ def test_python_goes_on_training_from_our_checkpoint(accel, peer, tmp_path, proc
     assert max(abs(a - b) for a, b in zip(ours[10:], theirs)) < 2e-5
 
 
+@pytest.mark.long(but="2 x 2")
 @pytest.mark.parametrize("layout", [HYBRID, REPLICATED], ids=["2 x 2", "4 x 1"])
 def test_replicas_write_each_byte_once_and_each_its_part(accel, tmp_path, layout):
     """Replicas write as many bytes as fully sharded ranks, spread as evenly."""

@@ -76,6 +76,7 @@ def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
     assert losses(tmp_path / "c") == losses(tmp_path / "b")
 
 
+@pytest.mark.long(but="each rank-1-2-bf16")
 @pytest.mark.parametrize("processes, version, precision", [(1, 2, "bf16"), (2, 2, "bf16"), (2, 1, "bf16"), (2, 2, "fp16")])
 @pytest.mark.parametrize("from_rank_0", [False, True], ids=["each rank", "rank 0"])
 def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, processes, version, precision, from_rank_0):

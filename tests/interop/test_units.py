@@ -11,6 +11,8 @@ import train_runs
 import zoo_models
 from test_model_zoo import write_model
 
+pytestmark = pytest.mark.long
+
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = {name: zoo for name, zoo in zoo_models.models().items() if zoo.peer_classes is None}
 SIZES = (100, 1000, 3000, 10000)

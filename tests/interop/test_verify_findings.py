@@ -65,6 +65,7 @@ def test_the_command_that_is_named_rebuilds_what_accel_wrote(accel, ours):
     accel("verify", ours)
 
 
+@pytest.mark.long
 def test_a_changed_byte_in_padding_touches_no_tensor(accel, saved):
     """Judged by torch, which loads other values of some changes, but of none for which verify says so."""
     directory = saved / "pytorch_model_fsdp_0"

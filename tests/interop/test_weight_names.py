@@ -101,6 +101,7 @@ def assert_equal(found, model):
         assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
 
 
+@pytest.mark.long(but="mixtral")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_directory_goes_in_and_comes_out(accel, tmp_path, family):
     """The weights are those of from_pretrained, and merge-weights writes the tensors of the directory."""
@@ -134,6 +135,7 @@ def test_a_directory_goes_in_and_comes_out(accel, tmp_path, family):
     assert_equal(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict(), judge)
 
 
+@pytest.mark.long(but="mixtral")
 @pytest.mark.parametrize("family", ["mixtral", "nemotron_h"])
 def test_names_of_the_model_are_weights_too(accel, tmp_path, family):
     model = model_of(family)
@@ -143,6 +145,7 @@ def test_names_of_the_model_are_weights_too(accel, tmp_path, family):
     assert_equal(loaded(accel, tmp_path), model)
 
 
+@pytest.mark.long(but="True")
 @pytest.mark.parametrize("is_headless", [False, True])
 def test_old_names_of_a_directory(accel, tmp_path, is_headless):
     """LayerNorm.gamma and .beta are names of the first BERT. A directory of BertModel has no prefix `bert.`."""
@@ -185,6 +188,7 @@ def test_what_a_rename_maps(accel, tmp_path):
         accel, tmp_path, "", code=2, model={"weights": None, "rename": rename}).stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("out", ["model.pt2", "model.pt"])
 def test_a_training_of_experts_goes_on_and_is_exported(accel, accel_path, tmp_path, out):
     """The structure is exported, trained with the weights of the directory, interrupted and trained on. Each step has the

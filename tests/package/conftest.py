@@ -1,6 +1,6 @@
 """Fixtures of the tests that install the packages of dist/ in clean environments.
 
-`tools/dev package-test` runs them all, `tools/dev test` those of the wheels that it makes: toolkit and export.
+`tools/dev package-test` runs them all, `tools/dev test --all` those of the wheels that it makes: toolkit and export.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The toolkit's wheel in a fresh virtual environment, where it trains with the worker of the build.
 
-`tools/dev test` runs these tests: a compiler and libraries of its own make the wheel.
+`tools/dev test --all` runs these tests: a compiler and libraries of its own make the wheel.
 """
 
 import json

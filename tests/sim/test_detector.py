@@ -68,6 +68,7 @@ def test_an_access_is_reported_if_nothing_orders_it(said, case):
         assert re.search(CASES[case], said[case]), said[case]
 
 
+@pytest.mark.long(but="host_reads_the_target_of_a_copy")
 @pytest.mark.parametrize("case", ENDING)
 def test_an_access_of_the_host_ends_the_process(case):
     result = run(case)

@@ -123,6 +123,7 @@ WIDTH = 512
 FLOAT8 = {"mixed_precision": "fp8", "fp8_config.enable_fsdp_float8_all_gather": False}
 
 
+@pytest.mark.long(but="float32")
 @pytest.mark.parametrize("options", [{}, FLOAT8], ids=["float32", "float8"])
 def test_times_do_not_depend_on_what_is_computed(steps, monkeypatch, options):
     """Without computing large tensors, which a prediction for a large model leaves out."""

@@ -32,6 +32,7 @@ def found(tmp_path):
     return "\n\n".join(path.read_text() for path in sorted((tmp_path / "found").glob("*/problem.txt")))
 
 
+@pytest.mark.long(but="kill")
 @pytest.mark.parametrize("campaign", CASES)
 def test_nothing_is_wrong(accel_path, tmp_path, campaign):
     counts, wrong = in_a_small_process(accel_path, tmp_path, campaign)
@@ -52,6 +53,7 @@ LIARS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("campaign", LIARS)
 def test_a_program_that_lies_is_found(accel_path, tmp_path, campaign):
     script, expected = LIARS[campaign]

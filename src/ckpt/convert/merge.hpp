@@ -10,6 +10,7 @@
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/plan/weight_files.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/layout_parts.hpp"
 
 namespace accel::ckpt {
 

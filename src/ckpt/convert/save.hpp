@@ -9,7 +9,7 @@
 
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/read/checkpoint.hpp"
-#include "ckpt/read/layouts.hpp"
+#include "ckpt/read/layout_parts.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::ckpt {

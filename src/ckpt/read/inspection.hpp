@@ -8,7 +8,7 @@
 
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/layer_summary.hpp"
-#include "ckpt/read/layouts.hpp"
+#include "ckpt/read/layout_parts.hpp"
 #include "ckpt/read/search.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"

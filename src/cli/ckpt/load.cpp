@@ -14,6 +14,7 @@
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/converted_checkpoint.hpp"
+#include "ckpt/read/layout_parts.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/ckpt/open_source.hpp"
 #include "cli/ckpt/output_report.hpp"

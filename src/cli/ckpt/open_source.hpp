@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/read/checkpoint.hpp"
-#include "ckpt/read/layouts.hpp"
+#include "ckpt/read/layout_parts.hpp"
 
 namespace accel::cli {
 

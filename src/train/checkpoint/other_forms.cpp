@@ -12,6 +12,7 @@
 #include "ckpt/convert/names_on_disk.hpp"
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/layout_parts.hpp"
 #include "ckpt/read/layouts.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ckpt/read/layout_parts.hpp"
 #include "fake_checkpoint.hpp"
 
 namespace accel::ckpt {
