@@ -18,6 +18,8 @@ tensorboard=$cache/tensorboard-$(cat "$requirements" "$requirements_tensorboard"
 # Hugging Face datasets, for tests. dill takes only what lies in a folder of this name for a package that is installed.
 requirements_datasets=$root/tools/requirements-datasets.txt
 datasets=$cache/datasets-$(cat "$requirements" "$requirements_datasets" | sha256sum | cut -c1-12)/site-packages
+# Other releases of transformers, for a test: a folder of each.
+releases=$cache/transformers-$(cat "$requirements" "$root"/tools/requirements-transformers-*.txt | sha256sum | cut -c1-12)
 # trl, for a benchmark alone.
 requirements_trl=$root/tools/requirements-trl.txt
 trl=$cache/trl-$(cat "$requirements" "$requirements_trl" | sha256sum | cut -c1-12)/site-packages
@@ -91,6 +93,13 @@ make_beside() {
 make_zoo() { make_beside "$zoo" "$requirements_zoo" torchvision,timm,torchao.optim,megatron.core; }
 make_tensorboard() { make_beside "$tensorboard" "$requirements_tensorboard" tensorboard.backend.event_processing.event_accumulator; }
 make_datasets() { make_beside "$datasets" "$requirements_datasets" datasets; }
+make_releases() {
+  local file release
+  for file in "$root"/tools/requirements-transformers-*.txt; do
+    release=${file##*-}
+    make_beside "$releases/${release%.txt}" "$file" transformers || return
+  done
+}
 make_trl() { PYTHONPATH="$datasets" make_beside "$trl" "$requirements_trl" trl; }
 
 make_venv_package() {
@@ -114,4 +123,5 @@ setup_more_python() {
   once "$zoo" make_zoo
   once "$tensorboard" make_tensorboard
   once "$(dirname "$datasets")" make_datasets
+  once "$releases" make_releases
 }

@@ -8,12 +8,12 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/host/host_name.hpp"
+#include "base/seconds.hpp"
 
 namespace accel {
 namespace {
@@ -90,10 +90,6 @@ std::int64_t second_of_name(const std::filesystem::path& directory, std::int64_t
       now = std::max(now, second + 1);
   }
   return now;
-}
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

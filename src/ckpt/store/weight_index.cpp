@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/json_text.hpp"
+#include "base/text.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -91,9 +91,8 @@ std::optional<WeightShard> parse_weight_shard(std::string_view name) {
   WeightShard shard{std::string(name.substr(0, dash)), 0, 0, std::string(name.substr(dot))};
   const auto read = [](std::string_view digits, int& number, int& width) {
     width = static_cast<int>(digits.size());
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return (width == 5 || width == 6) && digits.front() != '-' && error == std::errc() &&
-           end == digits.data() + digits.size();
+    number = is_digits(digits) ? parse_int(digits).value_or(-1) : -1;
+    return (width == 5 || width == 6) && number >= 0;
   };
   const std::size_t behind = of + kOf.size();
   if (!read(name.substr(dash + 1, of - dash - 1), shard.number, shard.number_digits) ||

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "cli/line/commands.hpp"
 #include "cli/output/results.hpp"
@@ -34,10 +35,6 @@ struct DoctorOptions {
 bool lives(const std::vector<launch::RankStatus>& statuses) {
   return std::any_of(statuses.begin(), statuses.end(),
                      [](const launch::RankStatus& status) { return !status.state.empty(); });
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
@@ -69,7 +66,7 @@ ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
   constexpr std::size_t kStackLines = 12;
   if (story) {
     // Processes on another machine cannot be seen, but an end is written when all have ended.
-    globals.out->lines(launch::lines_of(*story, !story->end && lives(statuses), now()));
+    globals.out->lines(launch::lines_of(*story, !story->end && lives(statuses), seconds_since_1970()));
     globals.out->line();
   }
   globals.out->lines(findings);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "ckpt/store/run_pulse.hpp"
@@ -97,8 +97,7 @@ std::string ago(double time, double now) {
 }
 
 void print_text(const std::vector<Run>& runs, Results& out) {
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = seconds_since_1970();
   std::vector<std::vector<std::string>> rows = {{"RUN", "STEP", "LOSS", "HELD-OUT", "WHEN", "STATE"}};
   for (const Run& run : runs) {
     const launch::RunStory& story = run.story;

@@ -20,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "core/launch/agent/events.hpp"
 #include "core/launch/attempt.hpp"
 #include "core/launch/closing.hpp"
@@ -115,10 +116,6 @@ class Events {
   const std::vector<std::string>& command_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// What machine 0 says last of a training; empty for a program.
 std::string closing(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {

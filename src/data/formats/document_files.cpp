@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "data/files/integers.hpp"
 #include "data/formats/arrow_documents.hpp"
@@ -60,10 +60,7 @@ const ckpt::SafetensorsEntry& entry_of(const ckpt::SafetensorsHeader& header, st
 std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& metadata, const char* key) {
   const auto found = metadata.find(key);
   if (found == metadata.end()) return std::nullopt;
-  std::int64_t number = 0;
-  const char* const end = found->second.data() + found->second.size();
-  const auto [stop, error] = std::from_chars(found->second.data(), end, number);
-  if (error == std::errc{} && stop == end && number >= 0) return number;
+  if (const auto number = parse_int<std::int64_t>(found->second); number && *number >= 0) return number;
   refuse_file(fmt::format("its metadata have {} '{}'; expected a number from 0 on", key, found->second));
 }
 

@@ -51,8 +51,7 @@ RunReport::RunReport(const config::Config& config, int rank, at::Device device)
 }
 
 void RunReport::write(Metrics metrics) const {
-  metrics["time"] =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  metrics["time"] = seconds_since_1970();
   metrics["attempt"] = attempt_;
   for (const auto& sink : sinks_) sink->write(metrics);
 }

@@ -153,9 +153,17 @@ def used_conversions(model, names):
     mapping = get_model_conversion_mapping(model)
     renamings = [entry for entry in mapping if isinstance(entry, loading.WeightRenaming)]
     converters = [entry for entry in mapping if isinstance(entry, loading.WeightConverter)]
-    for name in sorted(names, key=loading.dot_natural_key):
-        loading.rename_source_key(name, renamings, converters)
-    return [entry for entry in mapping if entry.was_used()]
+
+    def renamed(name, without=None):
+        return loading.rename_source_key(
+            name, [entry for entry in renamings if entry is not without], [entry for entry in converters if entry is not without])
+
+    names = sorted(names, key=loading.dot_natural_key)
+    everything = [renamed(name) for name in names]
+    if all(hasattr(entry, "was_used") for entry in mapping):
+        return [entry for entry in mapping if entry.was_used()]
+    # Early releases of transformers 5 do not note it.
+    return [entry for entry in mapping if [renamed(name, without=entry) for name in names] != everything]
 
 
 def on_disk(model, names):
@@ -204,7 +212,11 @@ def conversions_of(model, names=None):
     names = None if names is None else set(names)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     parts = {}
-    for name, recorded in on_disk(model, names).items():
+    try:
+        written = on_disk(model, names)
+    except (AttributeError, ImportError, TypeError) as error:  # The code of another release.
+        raise Unsupported(f"tensors in a way that is not known ({error})") from error
+    for name, recorded in written.items():
         source = spelled(name, model, names)
         for part in recorded.parts:
             parts.setdefault(part.name, []).append((source, tuple(recorded.shape), part))

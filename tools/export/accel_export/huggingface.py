@@ -19,7 +19,7 @@ from .words import Flags
 
 transformers.utils.logging.disable_progress_bar()
 
-TRIED = "5.17.0 and 5.23.0"  # Of transformers.
+TRIED = "5.0.0, 5.17.0, 5.23.0 and 5.24.0"  # Of transformers; tests/interop/test_releases.py.
 CHECKED_PARAMETERS = 500_000_000  # A larger model without values is compared with fewer of its layers.
 
 

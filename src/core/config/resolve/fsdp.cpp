@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
 #include "base/error.hpp"
@@ -84,9 +83,8 @@ void reshard_of_version_2(const Settings& settings, FsdpConfig& fsdp) {
     fsdp.reshard_after_forward = false;
     return;
   }
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ranks);
-  if (error != std::errc() || end != word.data() + word.size() || ranks < 0) {
+  const int ranks = parse_int(word).value_or(-1);
+  if (ranks < 0) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{}'{}' must be true, false or a number of ranks in FSDP version 2; found '{}'",
                             settings.where(kPath), kPath, *text))

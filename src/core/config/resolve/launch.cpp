@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -38,9 +37,8 @@ std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
   if (!words || (words->size() == 1 && words->front() == "all")) return gpus;
   std::set<int> seen;
   for (const std::string& word : *words) {
-    int gpu = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gpu);
-    if (error != std::errc() || end != word.data() + word.size() || gpu < 0) {
+    const int gpu = parse_int(word).value_or(-1);
+    if (gpu < 0) {
       throw Error(ErrorKind::kUsage, fmt::format("{}'gpu_ids' must be 'all' or numbers of GPUs, found '{}'",
                                                  settings.where("gpu_ids"), word));
     }
@@ -71,9 +69,8 @@ std::vector<int> shown_streams(const std::string& tee, const Settings& settings,
   const int local_ranks = launch.local_processes;
   const int most_ranks = most_local_ranks(settings, launch);
   const auto number = [&](std::string_view text, int most) {
-    int value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > most) {
+    const int value = parse_int(text).value_or(-1);
+    if (value < 0 || value > most) {
       throw Error(ErrorKind::kUsage, fmt::format("{}'launch.tee' is '{}'", settings.where("launch.tee"), tee))
           .hint(
               fmt::format("0, 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,... with local ranks "

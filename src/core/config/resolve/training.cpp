@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -126,8 +125,8 @@ void read_every(const Settings& settings, CheckpointConfig& checkpoint) {
   if (!text) return;
   checkpoint.continuously = *text == "continuous";
   if (checkpoint.continuously) return;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), checkpoint.every);
-  if (error == std::errc{} && end == text->data() + text->size() && checkpoint.every >= 0) return;
+  checkpoint.every = parse_int<std::int64_t>(*text).value_or(-1);
+  if (checkpoint.every >= 0) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("{}'{}' must be a number of steps, 0 or greater, or 'continuous'; found '{}'",
                           settings.where(kKey), kKey, *text));

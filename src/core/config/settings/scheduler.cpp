@@ -3,26 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel::config {
 namespace {
 
-std::optional<std::int64_t> number(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<std::int64_t> number(const Environment& environment, const std::string& name) {
   const std::optional<std::string> text = environment(name);
-  return text ? number(*text) : std::nullopt;
+  return text ? parse_int<std::int64_t>(*text) : std::nullopt;
 }
 
 void put(Settings& settings, const char* path, Value value, const char* variable) {
@@ -124,7 +117,7 @@ bool take_kubeflow(const Environment& environment, SchedulerSettings& result) {
   if (const std::size_t colon = text.find(':');
       colon != std::string::npos && text.substr(0, colon) == text.substr(colon + 1))
     text.resize(colon);
-  const auto nodes = number(text);
+  const auto nodes = parse_int<std::int64_t>(text);
   const auto node = number(environment, "PET_NODE_RANK");
   if (!nodes || *nodes < 1 || (*nodes > 1 && !node)) return false;
   if (*nodes > 1) {
