@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(config, items):
         for mark in item.iter_markers("long"):
             if "but" in mark.kwargs:
                 cases.setdefault((item.path, item.originalname, mark.kwargs["but"]), set()).add(item.callspec.id)
-    if wrong := [key for key, ids in cases.items() if key[2] not in ids]:
+    whole_files = not any("::" in argument for argument in config.args)
+    if wrong := [key for key, ids in cases.items() if whole_files and key[2] not in ids]:
         raise pytest.UsageError(f"no test has the case that its mark `long` leaves out: {wrong}")
     left_out = [item for item in items if is_long(item) != (wanted == "only")]
     config.hook.pytest_deselected(items=left_out)

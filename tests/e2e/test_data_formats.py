@@ -81,7 +81,6 @@ def test_lines_of_text_end_before_anything_starts(accel, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.long
 def test_random_tokens_need_no_file(accel, tmp_path):
     source = {"format": "synthetic", "vocabulary": 200, "samples": 40}
     losses = run(accel, tmp_path, **source)
@@ -126,7 +125,6 @@ def test_a_mixture_has_the_samples_of_its_sources(accel, tmp_path, shuffle):
     assert found[0] == found[1] and found[0][0]["samples"] == 4
 
 
-@pytest.mark.long
 def test_a_run_goes_on_with_the_same_mixture_alone(accel, tmp_path):
     for name, tokens in {"a": TOKENS[:129], "b": TOKENS[500:629]}.items():
         numpy.save(tmp_path / f"{name}.npy", tokens)

@@ -182,7 +182,6 @@ def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
         run.assert_nobody_is_left()
 
 
-@pytest.mark.long
 def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines):
     hosts = machines(3)
     settings = [word for key, value in ELASTIC.items() for word in ("--set", f"{key}={value}")]

@@ -207,6 +207,7 @@ def test_a_wrong_path_is_named(accel, tmp_path, path, message):
     config = resume_cases.config(tmp_path, {}, **{"checkpoint.resume": path})
     error = accel("launch", config, code=2).stderr
     assert "'training.checkpoint.resume': " in error and message in error
+    assert accel("check", config, code=2).stderr == error
 
 
 def test_other_data_or_another_model_is_refused(accel_path, stopped):

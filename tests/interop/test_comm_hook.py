@@ -53,7 +53,7 @@ def worst(a, b):
     return max(abs(x - y) for x, y in zip(a, b, strict=True)) / SCALE
 
 
-@pytest.mark.long
+@pytest.mark.long(but="2 ranks")
 @pytest.mark.parametrize("processes, accumulate, backend", [(2, 1, "auto"), (3, 2, "gloo")], ids=["2 ranks", "3 ranks, accumulation"])
 def test_losses_equal_those_of_distributed_data_parallel(accel, peer, tmp_path, processes, accumulate, backend):
     """Three ranks use Gloo here too. Gloo rounds a sum of 16-bit numbers after each addend, shared memory only once."""

@@ -132,7 +132,6 @@ def test_optimizer_full(accel, zoo, judge, writes, tmp_path, origin):
 
 
 @pytest.mark.long
-@pytest.mark.long
 @pytest.mark.parametrize("torch_version", judges.TORCHES)
 def test_accelerate_resumes(accel, zoos, cell, tmp_path, torch_version):
     """Accelerate loads what accel converts from Accelerate's checkpoints of each torch version, on four ranks."""

@@ -385,25 +385,22 @@ std::set<StatePath> paths_of_root(const Checkpoint& checkpoint, std::string_view
   return paths;
 }
 
-// The tensors whose flat names begin with `root` and a dot; nothing if there are none.
-std::optional<Layout> layout_of_names(const Checkpoint& checkpoint, std::string_view root) {
-  Layout layout{.start_of_names = std::string(root) + "."};
-  for (const TensorEntry& entry : checkpoint.tensors()) {
-    if (!layout.below(entry.path)) continue;
-    layout.is_optimizer = layout_of(checkpoint).by_name.contains(entry.name);
-    return layout;
-  }
-  return std::nullopt;
+// The optimizer whose flat names begin with `root`, which messages call it; nothing if there is none.
+std::optional<Layout> layout_of_part(const Checkpoint& checkpoint, std::string_view root) {
+  Layout layout = layout_of(checkpoint);
+  const auto is_asked = [root](const auto& entry) { return entry.second == root; };
+  if (std::ranges::none_of(layout.by_name, is_asked)) return std::nullopt;
+  return Layout{.is_optimizer = true, .by_name = std::move(layout.by_name), .part = std::string(root)};
 }
 
 }  // namespace
 
 std::optional<StatePath> Layout::below(const StatePath& path) const {
   if (!begins_with(path, root)) return std::nullopt;
-  if (!start_of_names.empty()) {
-    const std::string_view name = path.size() == 1 ? text_of(path.front()) : "";
-    if (!name.starts_with(start_of_names)) return std::nullopt;
-    return StatePath{std::string(name.substr(start_of_names.size()))};
+  if (!part.empty()) {
+    const auto found = path.size() == 1 ? by_name.find(fqn_of(path)) : by_name.end();
+    if (found == by_name.end() || found->second != part) return std::nullopt;
+    return StatePath{found->first.substr(part.size() + 1)};
   }
   if (!beside.empty()) {
     StatePath start;
@@ -431,7 +428,7 @@ Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root) {
   if (!root.empty()) {
     const std::set<StatePath> paths = paths_of_root(checkpoint, root);
     if (paths.empty()) {
-      if (auto flat = layout_of_names(checkpoint, root)) return *std::move(flat);
+      if (auto part = layout_of_part(checkpoint, root)) return *std::move(part);
       throw Error(ErrorKind::kUsage,
                   fmt::format("'{}' has no tensors under the key '{}'", checkpoint.path().string(), root))
           .hint("accel inspect lists the names");
@@ -454,7 +451,7 @@ Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root) {
 }
 
 bool has_root(const Checkpoint& checkpoint, std::string_view root) {
-  return !paths_of_root(checkpoint, root).empty() || layout_of_names(checkpoint, root);
+  return !paths_of_root(checkpoint, root).empty();
 }
 
 std::optional<Layout> optimizer_layout(const Checkpoint& checkpoint) {

@@ -19,8 +19,6 @@ namespace accel::ckpt {
 struct Layout {
   /// The keys above the weights, or above the state of the optimizer if there are no weights.
   StatePath root;
-  /// What all names of the part begin with, if it was chosen by the start of flat names: "optimizer.".
-  std::string start_of_names;
   bool is_optimizer = false;          ///< Whether there are no weights, but the state of an optimizer.
   std::vector<StatePath> optimizers;  ///< The keys above each optimizer's state.
   /// What is below `root` but does not belong to the weights: entries, or the keys above them. It is only set
@@ -29,6 +27,8 @@ struct Layout {
   /// Entries below `root` that are an optimizer's as their flat names show, with the start of the name up to
   /// the key of the optimizer or `state`.
   std::map<std::string, std::string> by_name;
+  /// If the layout is that of one of the parts of `by_name`, the start of its names; else empty.
+  std::string part;
   /// If it is not clear which tensors are meant, the keys above each set of weights; else empty.
   std::vector<StatePath> candidates;
 
@@ -47,11 +47,11 @@ struct Layout {
 /// (kUsage) if the checkpoint has several candidates. If `root` is not empty, it gives the
 /// keys above the tensors, joined with dots, and what is below them is taken as it is, except that an
 /// optimizer below them is told from the weights. A dot in `root` stands for a dot in a key, too, and `\.`
-/// for that alone. Where nothing has such keys, `root` stands for the start of flat names, up to a dot.
-/// Throws Error (kUsage) if no tensor is below `root`.
+/// for that alone. Where nothing has such keys, `root` may be what left_out_parts() calls an optimizer of flat
+/// names. Throws Error (kUsage) if no tensor is below `root`.
 [[nodiscard]] Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root = {});
 
-/// Whether a tensor of the checkpoint is below `root`, as chosen_layout() reads it.
+/// Whether a tensor of the checkpoint is below the keys `root`, as chosen_layout() reads them.
 [[nodiscard]] bool has_root(const Checkpoint& checkpoint, std::string_view root);
 
 /// The layout that selects an optimizer's state in a checkpoint that may hold weights, too. Nothing if there

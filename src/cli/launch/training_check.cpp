@@ -65,7 +65,7 @@ std::optional<TrainingData> check_training(const config::LoadedConfig& loaded) {
     if (training.checkpoint.resume == "auto") require_model_of(loaded, newest->path);
     return std::nullopt;
   }
-  if (!newest) launch::require_named_checkpoint(loaded);
+  launch::require_named_checkpoint(loaded);
   // Rank 0 alone runs it.
   if (!training.metrics_command.empty() && loaded.config.launch.machine_rank == 0) {
     config::blamed_on("training.metrics.command", loaded.settings, [&] {

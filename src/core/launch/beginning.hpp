@@ -43,7 +43,8 @@ struct BeginningOptions {
 Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions options = {});
 
 /// Throws an Error of kind kUsage if training.checkpoint.resume is a path from which no training can go on,
-/// as far as names of files tell: what find_beginning() would refuse there.
+/// as far as names of files tell: what find_beginning() would refuse on machine 0 for a run that has no
+/// checkpoints yet.
 void require_named_checkpoint(const config::LoadedConfig& loaded);
 
 /// The last step of a training that goes on from `checkpoint`, or from step 1 if the path is empty. With

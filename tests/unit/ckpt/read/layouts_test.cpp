@@ -183,11 +183,17 @@ TEST(LayoutTest, FlatNamesOfOptimizersOfOtherPrograms) {
     EXPECT_EQ(layout_of(*made({{name}})).is_optimizer,
               !name.ends_with("of_its_own") && !name.starts_with("run"))
         << name;
-  // What a message calls a part is a root.
+  // What a message calls a part is a root, of the optimizer alone.
   const Layout chosen = chosen_layout(*checkpoint, "chained_0.optimizer");
-  EXPECT_TRUE(chosen.is_optimizer && has_root(*checkpoint, "chained_0.optimizer"));
+  EXPECT_TRUE(chosen.is_optimizer);
   EXPECT_THAT(names(*checkpoint, chosen), ElementsAre("state.fp32_param.a.w"));
-  EXPECT_FALSE(has_root(*checkpoint, "chained_0.opt"));
+  EXPECT_THAT(
+      names(*checkpoint, chosen_layout(*checkpoint, "state")),
+      ElementsAre("a.w.exp_avg_sq_row", "a.w.preconditioner.0", "a.w.absmax1", "a.w.a_name_of_its_own"));
+  for (const char* root : {"chained_0", "net", "optimal"}) {
+    EXPECT_FALSE(has_root(*checkpoint, root));
+    EXPECT_THROW((void)chosen_layout(*checkpoint, root), Error) << root;
+  }
   // Below the key of the weights, a module may have any name.
   EXPECT_THAT(weights(*made({{"model", "a.w"}, {"model", "optimizer.w"}})),
               ElementsAre("a.w", "optimizer.w"));
