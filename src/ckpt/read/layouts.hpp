@@ -47,8 +47,8 @@ struct Layout {
 /// (kUsage) if the checkpoint has several candidates. If `root` is not empty, it gives the
 /// keys above the tensors, joined with dots, and what is below them is taken as it is, except that an
 /// optimizer below them is told from the weights. A dot in `root` stands for a dot in a key, too, and `\.`
-/// for that alone. Where nothing has such keys, `root` may be what left_out_parts() calls an optimizer of flat
-/// names. Throws Error (kUsage) if no tensor is below `root`.
+/// for that alone. Where nothing has such keys, `root` may be what left_out_parts() calls an optimizer of
+/// flat names. Throws Error (kUsage) if no tensor is below `root`.
 [[nodiscard]] Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root = {});
 
 /// Whether a tensor of the checkpoint is below the keys `root`, as chosen_layout() reads them.

@@ -14,12 +14,26 @@ using testing::write_file;
 
 TEST(ModelAssetsTest, TakesWhatBelongsBesideTheWeights) {
   const TempDir dir;
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt",
-        "vocab.json", "chat_template.jinja", "modeling_own.py", "model.safetensors",
-        "model.safetensors.index.json", "pytorch_model.bin", "optimizer.bin", "trainer_state.json",
-        "random_states_0.json", "pytorch_model_fsdp_rank0.json", "accel_manifest.json", ".hidden.json",
-        "README.md", "passwords.txt", "credentials.json"}) {
+  for (const char* name : {"config.json",
+                           "generation_config.json",
+                           "tokenizer.json",
+                           "tokenizer.model",
+                           "merges.txt",
+                           "vocab.json",
+                           "chat_template.jinja",
+                           "modeling_own.py",
+                           "model.safetensors",
+                           "model.safetensors.index.json",
+                           "pytorch_model.bin",
+                           "optimizer.bin",
+                           "trainer_state.json",
+                           "random_states_0.json",
+                           "pytorch_model_fsdp_rank0.json",
+                           "accel_manifest.json",
+                           ".hidden.json",
+                           "README.md",
+                           "passwords.txt",
+                           "credentials.json"}) {
     write_file(dir / name, "x");
   }
   std::filesystem::create_directory(dir / "sub.json");
