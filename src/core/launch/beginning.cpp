@@ -289,7 +289,7 @@ Beginning roll_back(const config::LoadedConfig& loaded, ckpt::RunCheckpoints& ch
   const fs::path path = training.checkpoint.resume;
   const fs::path metrics = training.output_dir / "metrics.jsonl";
   const auto own = own_step(checkpoints, path);
-  const Beginning beginning = begin_at(path, loaded);
+  Beginning beginning = begin_at(path, loaded);
   if (beginning.is_finished) return beginning;
   refuse_taken_names(loaded, beginning.step);
   std::vector<std::int64_t> later = checkpoints.steps();
@@ -417,7 +417,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
     const fs::path path = checkpoints.path_of(*newest);
-    const Beginning beginning = beginning_from(path, step_of(path), loaded);
+    Beginning beginning = beginning_from(path, step_of(path), loaded);
     // A run that was killed behind its last commit may have left an old checkpoint half removed.
     if (beginning.is_finished) checkpoints.sweep();
     if (!beginning.is_finished) refuse_taken_names(loaded, *newest);
