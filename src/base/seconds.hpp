@@ -8,7 +8,7 @@ namespace accel {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// By the clock of the machine, which may be set.
+/// The seconds since 1970 as the clock of this machine shows them. They jump when somebody sets the clock.
 [[nodiscard]] inline double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

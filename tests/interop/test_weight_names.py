@@ -252,3 +252,24 @@ def test_a_conversion_that_is_no_box_is_refused(monkeypatch):
         loading.WeightConverter("q_proj.weight", "q_proj.weight", [loading.PermuteForRope()])] if name == "llama" else None)
     with pytest.raises(Unsupported, match="q_proj.weight"):
         conversions_of(model_of("llama"))
+
+
+def test_code_of_another_release_is_refused(monkeypatch):
+    from transformers import conversion_mapping as mapping
+
+    def other(*arguments, **options):
+        raise AttributeError("no such attribute")
+
+    monkeypatch.setattr(mapping, "get_model_conversion_mapping", other)
+    with pytest.raises(Unsupported, match="in a way that is not known .no such attribute"):
+        conversions_of(model_of("llama"), {"model.norm.weight"})
+
+
+def test_releases_that_do_not_note_what_was_used_give_the_same(tmp_path, monkeypatch):
+    from transformers import core_model_loading as loading
+    model = model_of("mixtral")
+    model.save_pretrained(tmp_path)
+    expected = conversions_of(model, names_in(tmp_path))
+    assert expected
+    monkeypatch.delattr(loading.WeightTransform, "was_used")
+    assert conversions_of(model, names_in(tmp_path)) == expected

@@ -56,8 +56,7 @@ std::string with_sorted_constants(const std::string& code) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-bool is_letter(char c) { return c == '_' || std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool is_part_of_name(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 /// Numbers the variables of each method by their places in it. torch numbers those of the methods of a file
 /// on, and of which file a class is depends on the models that the process has exported before.
@@ -78,7 +77,9 @@ class Renumbering {
     for (std::size_t at = 0; at < line.size();) {
       const std::size_t end = end_of_token(line, at);
       const std::string token = line.substr(at, end - at);
-      const bool is_name = is_letter(token.front()) && (at == 0 || line[at - 1] != '.');
+      const bool is_name = is_part_of_name(token.front()) &&
+                           std::isdigit(static_cast<unsigned char>(token.front())) == 0 &&
+                           (at == 0 || line[at - 1] != '.');
       result += is_name ? number(token) : token;
       at = end;
     }
@@ -92,8 +93,8 @@ class Renumbering {
       while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
       return std::min(end + 1, line.size());
     }
-    if (!is_letter(line[at]) && !is_digit(line[at])) return end;
-    while (end < line.size() && (is_letter(line[end]) || is_digit(line[end]))) ++end;
+    if (!is_part_of_name(line[at])) return end;
+    while (end < line.size() && is_part_of_name(line[end])) ++end;
     return end;
   }
 

@@ -311,7 +311,7 @@ void require_named_checkpoint(const config::LoadedConfig& loaded) {
   const config::TrainingConfig& training = *loaded.config.training;
   const std::string& resume = training.checkpoint.resume;
   if (resume == "auto" || resume == "none" || loaded.config.launch.machine_rank != 0) return;
-  // With checkpoints of its own, the run may go on from these.
+  // A run that has checkpoints of its own may go on from those.
   if (!ckpt::RunCheckpoints(training.output_dir / "checkpoints").steps().empty()) return;
   config::blamed_on(kResume, loaded.settings, [&] { (void)is_of_another_program(resume); });
 }

@@ -88,8 +88,8 @@ Connection::Connection(Fd socket, std::size_t longest, Now now) : longest_(longe
     ::setsockopt(socket.get(), level, option, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that vanishes while all wait says nothing, and its connection would stay for hours; one to
-  // which something was sent, for a quarter of an hour.
+  // A machine that vanishes while all wait says nothing. Without these limits the kernel would keep its
+  // connection for hours, or for a quarter of an hour if something was sent on it.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
