@@ -183,22 +183,35 @@ class Planner {
                          a.shape[0], config_.rank_of(module)),
              "take the adapter_config.json that was saved with this adapter");
     }
-    const bool square = fits && fits_transposed;
-    if (!square && !layer.is_embedding && fits_transposed != config_.fan_in_fan_out) contradicting_ = module;
-    if (square) square_ = module;
     item.update = LowRankUpdate{base_.tensors().size() + *layer.a, base_.tensors().size() + *layer.b,
-                                config_.scaling_of(module), square ? config_.fan_in_fan_out : !fits};
+                                config_.scaling_of(module), !fits};
     ++plan.updated;
+    if (layer.is_embedding) return;
+    Layers& layers = may_be_conv1d(module) ? conv1d_ : linear_;
+    if (fits && fits_transposed) {
+      layers.square.emplace_back(module, &*item.update);
+    } else {
+      (fits ? layers.plain : layers.transposed) = module;
+    }
   }
 
-  /// A square weight does not tell whether it is transposed. PEFT notes in the configuration how the layer
-  /// was that it wrapped last.
-  void check_orientation() const {
-    if (!square_ || !contradicting_) return;
-    refuse(fmt::format("adapter_config.json says fan_in_fan_out = {}, which is wrong for '{}', so it cannot "
-                       "be told whether the square weight of '{}' is transposed",
-                       config_.fan_in_fan_out, *contradicting_, *square_),
-           kMergeInPython);
+  /// Decides whether square weights are transposed, which their shapes do not tell. PEFT notes in the
+  /// configuration how the layer was that it wrapped last, which may be of another kind than they.
+  void orient_square() {
+    const bool last = config_.fan_in_fan_out;
+    const bool both = !conv1d_.empty() && !linear_.empty();
+    const auto orient = [&](const Layers& layers, std::optional<bool> transposed) {
+      const auto& against = transposed.value_or(false) ? layers.plain : layers.transposed;
+      if (!layers.square.empty() && (!transposed || against)) refuse_square(layers, against);
+      for (const auto& [module, update] : layers.square) update->transposed = *transposed;
+    };
+    if (!both) {
+      orient(conv1d_, last);
+      return orient(linear_, last);
+    }
+    orient(linear_, false);
+    if (last || conv1d_.transposed) return orient(conv1d_, true);
+    orient(conv1d_, conv1d_.plain ? std::optional(false) : std::nullopt);
   }
 
   void check_all_placed() const {
@@ -256,6 +269,33 @@ class Planner {
   }
 
  private:
+  /// Layers that the adapter changes, by what the shapes of their weights tell; a name of each kind.
+  struct Layers {
+    std::optional<std::string> plain;
+    std::optional<std::string> transposed;
+    std::vector<std::pair<std::string, LowRankUpdate*>> square;
+
+    [[nodiscard]] bool empty() const { return !plain && !transposed && square.empty(); }
+  };
+
+  /// Whether transformers has a Conv1D of this name, whose weight is [in, out]. Other models have a Linear.
+  static bool may_be_conv1d(std::string_view module) {
+    const std::string_view name = module.substr(module.rfind('.') + 1);
+    return name == "c_attn" || name == "q_attn" || name == "c_proj" || name == "c_fc";
+  }
+
+  [[noreturn]] void refuse_square(const Layers& layers, const std::optional<std::string>& against) const {
+    const std::string why =
+        against
+            ? fmt::format("fan_in_fan_out = {}, which is wrong for '{}'", config_.fan_in_fan_out, *against)
+            : fmt::format("fan_in_fan_out = {} for the layer that was wrapped last alone",
+                          config_.fan_in_fan_out);
+    refuse(fmt::format("adapter_config.json says {}, so it cannot be told whether the square weight of '{}' "
+                       "is transposed",
+                       why, layers.square.front().first),
+           kMergeInPython);
+  }
+
   static std::size_t other_than(const std::vector<std::size_t>& ends, std::size_t end) {
     return ends.front() == end ? ends.back() : ends.front();
   }
@@ -314,8 +354,8 @@ class Planner {
   // tensor and add a product to it.
   std::map<std::string, std::string> replacing_;
   std::map<std::string, std::string> updating_;
-  std::optional<std::string> square_;
-  std::optional<std::string> contradicting_;
+  Layers conv1d_;  ///< Those that may_be_conv1d().
+  Layers linear_;  ///< All others.
 };
 
 /// Throws unless the base is safetensors, whose names and files are those of transformers.
@@ -352,7 +392,7 @@ AdapterMergePlan plan_adapter_merge(Checkpoint& base, Checkpoint& adapter, const
   }
   planner.check_ties(parts, tied_ends(base));
   planner.check_all_placed();
-  planner.check_orientation();
+  planner.orient_square();
   plan.source = join(base, adapter);
   plan.output = max_shard_bytes > 0
                     ? plan_safetensors_files(plan.state, plan.names, max_shard_bytes, base.metadata())

@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/tensor/strided_copy.hpp"
 
 namespace accel::ckpt {
@@ -119,6 +120,11 @@ void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std
     index_.emplace(tensor.extents);
     find_parts();
   }
+  // Boxes that share elements would count some of them twice, in place of others that are missing.
+  std::vector<BoxView> boxes;
+  boxes.reserve(parts.size());
+  for (const auto& [extent, part] : parts) boxes.emplace_back(part);
+  with_context("tensor", tensor.name, [&] { check_disjoint(boxes); });
   if (covered == end - begin) {
     for (const auto& [extent, part] : parts) {
       visitor(*extent, copy_of(*extent, part, box, begin, item_bytes(tensor.dtype)));

@@ -37,8 +37,8 @@ class TensorReader {
   explicit TensorReader(std::filesystem::path directory) : files_(std::move(directory)) {}
 
   /// Copies elements [begin, end) of the row-major tensor into `out`, whose size must be that many elements.
-  /// The tensor's extents must have been checked to lie within it and not to overlap. Throws Error (kCorrupt)
-  /// if they leave a hole in the range.
+  /// The tensor's extents must have been checked to lie within it. Throws Error (kCorrupt) unless they hold
+  /// each element of the range once.
   void read_range(const StoredTensor& tensor, std::int64_t begin, std::int64_t end, std::span<std::byte> out);
 
   /// Copies elements [begin, end) of the row-major contents of `box`, which must lie within the tensor, as

@@ -61,6 +61,15 @@ TEST_F(TensorReaderTest, AHoleInTheRangeIsAnError) {
               HasSubstr("holds 3 of the elements 1 to 6"));
 }
 
+// As many elements as the tensor has, of which two are there twice and two are missing.
+TEST_F(TensorReaderTest, PiecesThatOverlapAreAnErrorAlsoWhereTheirElementsAddUp) {
+  tensor_.extents.back().box = {{0, 1}, {2, 2}};
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read(0, 8); }),
+              AllOf(HasSubstr("'t'"), HasSubstr("overlap")));
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read(4, 8); }), HasSubstr("overlap"));
+  EXPECT_EQ(read(4, 5), "g");
+}
+
 TEST_F(TensorReaderTest, RejectsARangeBeyondTheTensor) {
   (void)error_of(ErrorKind::kCorrupt, [&] { (void)read(5, 9); });
 }
