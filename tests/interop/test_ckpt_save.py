@@ -222,3 +222,22 @@ def test_a_string_that_torch_would_not_read_is_refused(accel, tmp_path):
     accel("save", tmp_path / "good.bin", tmp_path / "full", "--type", "full")
     state = torch.load(tmp_path / "full/pytorch_model_fsdp.bin", weights_only=True)
     assert (state["name"], state["odd"]) == ("qqqq", "q\ud800q")
+
+
+@pytest.mark.parametrize("command", ["save", "merge-weights", "load", "diff"])
+def test_pieces_that_overlap_are_refused_also_where_their_elements_add_up(accel, tmp_path, command):
+    """Element 1 is there twice and element 3 is missing, as where a save of other ranks has ended halfway over an older one."""
+    (tmp_path / "pieces").mkdir()
+    for number, begin in enumerate([0, 1, 4], 1):
+        info = json.dumps({"weight": {"saved_offsets": [begin]}})
+        safetensors.torch.save_file({"weight": torch.ones(2)}, tmp_path / f"pieces/shard-{number:05}-model-00001-of-00001.safetensors",
+                                    metadata={"DCP_SHARDING_INFO": info, "DCP_VERSION": "1.0"})
+    module = torch.nn.LayerNorm(6, bias=False)
+    torch.jit.script(module).save(str(tmp_path / "model.pt"))
+    safetensors.torch.save_file(module.state_dict(), tmp_path / "whole.safetensors")
+    pieces, out = tmp_path / "pieces", tmp_path / "out"
+    arguments = {"save": [pieces, out, "--type", "full"], "merge-weights": [pieces, out], "diff": [pieces, tmp_path / "whole.safetensors"],
+                 "load": [pieces, "--into", tmp_path / "model.pt", "--out", out]}
+    said = accel(command, *arguments[command], code=5).stderr
+    assert "'weight'" in said and "[0:2] and [1:3] overlap" in said, said
+    assert not out.exists()

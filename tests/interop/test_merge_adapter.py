@@ -249,7 +249,9 @@ def test_what_does_not_fit_is_refused(accel, plain, how):
         settings, code, what = None, 4, "has no adapter_config.json, which says how the adapter is scaled"
     else:  # q_proj is square; v_proj is not, and shows that the flag is wrong.
         settings["fan_in_fan_out"] = True
-        what = "it cannot be told whether the square weight of 'model.layers.0.self_attn.q_proj' is transposed"
+        what = "it cannot be told whether the square weight of 'model.layers.0.self_attn.q_proj' is transposed: " \
+               "adapter_config.json says fan_in_fan_out = true of the layer that was wrapped last, and " \
+               "'model.layers.1.self_attn.v_proj' is not transposed"
     save_file(tensors, file, metadata={"format": "pt"})
     if settings is not None:
         config.write_text(json.dumps(settings))

@@ -30,4 +30,5 @@ def test_a_square_weight_of_an_unknown_kind_is_refused(accel, tmp_path):
     base = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, tie_word_embeddings=False))
     base.save_pretrained(tmp_path / "base")
     write_adapter(base, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=r".*(attn\.c_proj|lm_head)"), tmp_path / "adapter")
-    refused(accel, tmp_path, "fan_in_fan_out = false for the layer that was wrapped last alone")
+    said = refused(accel, tmp_path, "it cannot be told whether the square weight of 'transformer.h.0.attn.c_proj' is transposed")
+    assert "fan_in_fan_out = false of the layer that was wrapped last" in said

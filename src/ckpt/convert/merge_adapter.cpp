@@ -284,15 +284,15 @@ class Planner {
     return name == "c_attn" || name == "q_attn" || name == "c_proj" || name == "c_fc";
   }
 
+  /// `against` is a layer of the same kind whose shape speaks against what the configuration tells.
   [[noreturn]] void refuse_square(const Layers& layers, const std::optional<std::string>& against) const {
-    const std::string why =
-        against
-            ? fmt::format("fan_in_fan_out = {}, which is wrong for '{}'", config_.fan_in_fan_out, *against)
-            : fmt::format("fan_in_fan_out = {} for the layer that was wrapped last alone",
-                          config_.fan_in_fan_out);
-    refuse(fmt::format("adapter_config.json says {}, so it cannot be told whether the square weight of '{}' "
-                       "is transposed",
-                       why, layers.square.front().first),
+    const std::string other =
+        against ? fmt::format(", and '{}' is {}", *against,
+                              against == layers.transposed ? "transposed" : "not transposed")
+                : "";
+    refuse(fmt::format("it cannot be told whether the square weight of '{}' is transposed: "
+                       "adapter_config.json says fan_in_fan_out = {} of the layer that was wrapped last{}",
+                       layers.square.front().first, config_.fan_in_fan_out, other),
            kMergeInPython);
   }
 

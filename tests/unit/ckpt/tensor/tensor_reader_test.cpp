@@ -61,7 +61,7 @@ TEST_F(TensorReaderTest, AHoleInTheRangeIsAnError) {
               HasSubstr("holds 3 of the elements 1 to 6"));
 }
 
-// As many elements as the tensor has, of which two are there twice and two are missing.
+// The pieces have as many elements as the tensor: two of them are there twice, and two are missing.
 TEST_F(TensorReaderTest, PiecesThatOverlapAreAnErrorAlsoWhereTheirElementsAddUp) {
   tensor_.extents.back().box = {{0, 1}, {2, 2}};
   EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read(0, 8); }),
